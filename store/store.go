@@ -74,6 +74,21 @@ type Options struct {
 	Lease   time.Duration // how long a claim holds without being renewed
 	Hold    bool          // a claim whose outcome is unknown is held for a person (ON_UNKNOWN=hold)
 	Timeout time.Duration // for one operation, asking again included
+
+	// BatchSize is the most operations of a kind that share one statement and
+	// one commit; 0 is the store's own choice, 1 gives each its own (what
+	// benchmarks compare with).
+	BatchSize int
+
+	// ObserveBatch, where not nil, is told how many claims shared a commit.
+	ObserveBatch func(size int)
+}
+
+// Stats says what the store's connections do, for a gauge by state.
+type Stats struct {
+	InUse int // at work
+	Idle  int // open and waiting
+	Max   int // that may be open at once
 }
 
 var (
