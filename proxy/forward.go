@@ -1,0 +1,460 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/http/httptrace"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hookonce/hookonce/store"
+)
+
+// attempt is one upstream request for a delivery. It may outlive the delivery:
+// neither the sender's leaving nor a 504 ends it.
+type attempt struct {
+	h     *Handler
+	d     *delivery // not to be touched once the attempt runs on alone
+	hook  *Webhook
+	fixed Outcome // of an unclaimed attempt, once the upstream has answered; "" where it is claimed
+
+	key       string // "": there is nothing to settle
+	claim     store.Claim
+	token     store.Token
+	uncertain bool // not won, yet the store may have committed it
+	flight    *flight
+
+	mu      sync.Mutex
+	asked   time.Time // the lease holds at least Lease from here on
+	renewal *time.Timer
+	over    bool // being settled: no more renewals
+
+	conn       *countedConn // that the request went out on; nil: none was had yet
+	before     int64        // what had been written on it before this request
+	connected  atomic.Bool
+	notRenewed atomic.Bool // the lease may have run out, so nothing was sent
+	runsOn     bool        // answered 504, but the upstream still works on it
+}
+
+type attemptKey struct{}
+
+func attemptOf(r *http.Request) *attempt {
+	a, _ := r.Context().Value(attemptKey{}).(*attempt)
+	return a
+}
+
+// newAttempt begins an attempt at a key. A claim that was won is renewed from
+// here on, until it is settled.
+func (h *Handler) newAttempt(d *delivery, f *flight, token store.Token, claim store.Claim, asked time.Time) *attempt {
+	a := &attempt{h: h, d: d, hook: d.hook, key: d.key, flight: f, token: token, claim: claim, asked: asked}
+	if claim.Won {
+		a.renewal = time.AfterFunc(h.Lease/3, a.renew)
+	}
+	return a
+}
+
+// renew extends the lease while the upstream works.
+func (a *attempt) renew() {
+	ok := a.renewNow()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.over {
+		return
+	}
+	if ok {
+		a.renewal.Reset(a.h.Lease / 3)
+		return
+	}
+	a.renewal.Reset(a.h.Lease / 10) // the store is down or slow; there is some lease left
+}
+
+// renewNow asks the store to renew the lease. A lost claim is not asked for
+// again: settling will find out and count it.
+func (a *attempt) renewNow() bool {
+	asked := time.Now()
+	err := a.h.Store.Renew(context.Background(), a.key, a.token)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case err == nil:
+		a.asked = asked
+		return true
+	case errors.Is(err, store.ErrLost) && !a.over:
+		a.over = true
+		a.h.Log.Warn("the lease was lost while the application works on the event: it may run twice",
+			"webhook", a.hook.Name, "key", a.key)
+	}
+	return false
+}
+
+// mayStart says whether the claim surely still holds. A process that was held
+// up for a good part of its lease renews first; not renewed is not sent.
+func (a *attempt) mayStart() bool {
+	if !a.claim.Won {
+		return true
+	}
+	a.mu.Lock()
+	fresh := time.Since(a.asked) < a.h.Lease/2
+	a.mu.Unlock()
+	return fresh || a.renewNow()
+}
+
+// settle ends the claim, if there is one.
+func (a *attempt) settle(kind settlementKind, status int) {
+	if a.key == "" {
+		return
+	}
+	a.mu.Lock()
+	a.over = true
+	if a.renewal != nil {
+		a.renewal.Stop()
+	}
+	a.mu.Unlock()
+	a.h.settle(settlement{kind: kind, hook: a.hook.Name, key: a.key, token: a.token, status: status,
+		flight: a.flight, sure: a.claim.Won && !a.notRenewed.Load()})
+}
+
+// abandon leaves a claim that nobody settled, because something went wrong in
+// this process, to its lease.
+func (a *attempt) abandon() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.key == "" || a.over || a.runsOn {
+		return
+	}
+	a.over = true
+	if a.renewal != nil {
+		a.renewal.Stop()
+	}
+	a.h.flights.land(a.key, a.flight, false)
+}
+
+// forward sends the delivery to the upstream and relays the answer; fixed is
+// the outcome of one that is not claimed. It returns false if the lease may
+// have run out before anything was sent: then the claim is to be asked for
+// again.
+func (h *Handler) forward(d *delivery, fixed Outcome) (sent bool) {
+	a := d.attempt
+	if a == nil {
+		a = &attempt{h: h, d: d, hook: d.hook}
+	}
+	a.fixed = fixed
+	// Never cancelled by the sender's leaving; yet cancellable, because
+	// httputil falls back to the connection's own notice otherwise.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(d.r.Context()))
+	defer cancel()
+	keepContentType(d.w)
+	h.deliveries.ServeHTTP(d.w, d.r.WithContext(context.WithValue(ctx, attemptKey{}, a)))
+	return !a.notRenewed.Load()
+}
+
+// prepare makes the delivery's outgoing request: the body as it was read, and
+// the headers that tell the application about the claim.
+func (a *attempt) prepare(out *http.Request) {
+	d := a.d
+	out.Header.Del("Expect") // the body is here already
+	out.Header.Del("Upgrade")
+	out.Header.Del("Connection")
+	out.Header.Del("Http2-Settings")
+	out.TransferEncoding, out.Trailer = nil, nil
+	out.ContentLength = int64(len(d.body))
+	out.Body = &outgoing{attempt: a, rest: bytes.NewReader(d.body), buffered: d.buffered}
+	out.GetBody = nil // else net/http would send it again by itself
+	if d.would == Overloaded {
+		out.ContentLength = d.r.ContentLength
+		out.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(d.body), d.r.Body), d.r.Body}
+	}
+	if a.h.Observe {
+		return
+	}
+	for name := range out.Header {
+		if folded := strings.ReplaceAll(name, "_", "-"); len(folded) > 9 && strings.EqualFold(folded[:9], "Hookonce-") {
+			delete(out.Header, name)
+		}
+	}
+	if a.key == "" {
+		return
+	}
+	key := headerValue(a.key)
+	out.Header.Set("Hookonce-Key", key)
+	out.Header.Set("Hookonce-Prior-Outcome", string(a.claim.Prior))
+	if a.claim.Won {
+		out.Header.Set("Hookonce-Attempt", strconv.Itoa(a.claim.Attempt))
+	}
+	if out.Header.Get("Idempotency-Key") == "" {
+		out.Header.Set("Idempotency-Key", key)
+	}
+}
+
+// headerValue percent-encodes the bytes that a header cannot carry.
+func headerValue(key string) string {
+	var b strings.Builder
+	for i := range len(key) {
+		c := key[i]
+		if c < ' ' || c > '~' || c == ' ' && (i == 0 || i == len(key)-1) {
+			b.WriteString("%" + strings.ToUpper(string("0123456789abcdef"[c>>4])+string("0123456789abcdef"[c&15])))
+			continue
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
+}
+
+// outgoing is the body on its way to the upstream. Its first read comes when a
+// connection is there and nothing has been sent yet: the last moment to find
+// out that the lease may be gone.
+type outgoing struct {
+	attempt  *attempt
+	rest     *bytes.Reader
+	buffered *reservation
+	begun    bool
+}
+
+var errNotRenewed = errors.New("the lease could not be renewed in time, so nothing was sent")
+
+func (o *outgoing) Read(p []byte) (int, error) {
+	if !o.begun {
+		o.begun = true
+		if !o.attempt.mayStart() {
+			o.attempt.notRenewed.Store(true)
+			return 0, errNotRenewed
+		}
+	}
+	n, err := o.rest.Read(p)
+	if o.rest.Len() == 0 {
+		o.buffered.release() // the upstream has taken it
+	}
+	return n, err
+}
+
+func (o *outgoing) Close() error { return nil }
+
+// attemptTransport hands a delivery's request to its attempt.
+type attemptTransport struct{}
+
+func (attemptTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	return attemptOf(r).roundTrip(r)
+}
+
+type upstreamAnswer struct {
+	response *http.Response
+	err      error
+}
+
+var errUpstreamTimeout = errors.New("the application did not answer within UPSTREAM_TIMEOUT")
+
+// roundTrip is the upstream call. It lives on its own; the delivery waits for
+// it up to UpstreamTimeout.
+func (a *attempt) roundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: a.gotConn}))
+	answers := make(chan upstreamAnswer, 1)
+	begun := time.Now()
+	go func() {
+		response, err := a.h.Transport.RoundTrip(r)
+		a.h.Metrics.UpstreamAnswered(a.hook.Name, response, time.Since(begun))
+		answers <- upstreamAnswer{response, err}
+	}()
+	timeout := time.NewTimer(a.h.UpstreamTimeout)
+	defer timeout.Stop()
+	select {
+	case got := <-answers:
+		return got.take(cancel)
+	case <-timeout.C:
+	}
+	if a.key == "" || !a.sent() {
+		cancel()
+		if got := <-answers; got.err == nil {
+			return got.take(cancel)
+		}
+		return nil, errUpstreamTimeout
+	}
+	a.runsOn = true
+	a.h.open.begin()
+	go a.runOn(answers, cancel)
+	return nil, errUpstreamTimeout
+}
+
+// take hands the answer on; cancel is called when its body is done with.
+func (got upstreamAnswer) take(cancel context.CancelFunc) (*http.Response, error) {
+	if got.err != nil {
+		cancel()
+		return nil, got.err
+	}
+	got.response.Body = &cancelBody{got.response.Body, cancel}
+	return got.response, nil
+}
+
+type cancelBody struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+func (b *cancelBody) Close() error {
+	defer b.cancel()
+	return b.ReadCloser.Close()
+}
+
+// runOn waits for the late answer of a delivery that was answered 504, for one
+// more UpstreamTimeout; the lease is renewed meanwhile, so a retry is in
+// flight and no second run.
+func (a *attempt) runOn(answers <-chan upstreamAnswer, cancel context.CancelFunc) {
+	defer a.h.open.end()
+	defer cancel()
+	patience := time.AfterFunc(a.h.UpstreamTimeout, cancel)
+	defer patience.Stop()
+	got := <-answers
+	log := a.h.Log.With("webhook", a.hook.Name, "key", a.key)
+	switch {
+	case got.err == nil:
+		outcome, kind := a.judge(got.response)
+		got.response.Body.Close()
+		log.Warn("the application answered after UPSTREAM_TIMEOUT", "status", got.response.StatusCode, "as", string(outcome))
+		if a.fixed == "" || kind == complete {
+			a.settle(kind, got.response.StatusCode)
+		}
+	case a.fixed == "":
+		log.Warn("the application never answered", "error", got.err.Error())
+		a.settle(endLease, 0)
+	}
+}
+
+func (a *attempt) gotConn(info httptrace.GotConnInfo) {
+	if counted := countedBelow(info.Conn); counted != nil {
+		a.conn, a.before = counted, counted.writes.Load()
+	}
+	a.connected.Store(true)
+}
+
+// sent says whether anything of the request may have reached the upstream.
+func (a *attempt) sent() bool {
+	if !a.connected.Load() {
+		return false
+	}
+	return a.conn == nil || a.conn.writes.Load() > a.before
+}
+
+// answered settles the claim when the upstream's status is known and nothing
+// has been sent to the provider yet (httputil's ModifyResponse).
+func (h *Handler) answered(response *http.Response) error {
+	a := attemptOf(response.Request)
+	d := a.d
+	d.status = response.StatusCode
+	outcome, kind := a.judge(response)
+	if a.fixed == "" {
+		a.settle(kind, response.StatusCode)
+		d.ending = *end(outcome)
+	} else {
+		d.ending.outcome = a.fixed
+		if a.key != "" { // unclaimed, because the store was down
+			a.settleUnclaimed(kind, response.StatusCode)
+		}
+	}
+	if h.Observe {
+		return nil
+	}
+	if outcome == NotReady {
+		d.ending = *end(NotReady)
+		return errNotAccepted
+	}
+	response.Header.Set("Hookonce-Outcome", string(d.ending.outcome))
+	return nil
+}
+
+// settleUnclaimed records what became of an event that was forwarded although
+// the store was down: a completion is a fact that it has to hear of. Whatever
+// else came of it leaves nothing behind.
+func (a *attempt) settleUnclaimed(kind settlementKind, status int) {
+	switch {
+	case kind == complete:
+		a.settle(complete, status)
+	case a.uncertain:
+		a.h.releaseLater(a.key, a.token)
+		a.abandon()
+	default:
+		a.abandon()
+	}
+}
+
+var errNotAccepted = errors.New("the application answered 2xx, but with a type that says it has not accepted the event")
+
+// judge says what an answer of the upstream means for the event.
+func (a *attempt) judge(response *http.Response) (Outcome, settlementKind) {
+	switch status := response.StatusCode; {
+	case status/100 == 2 && a.notAccepted(response):
+		return NotReady, release
+	case status/100 == 2:
+		return Forwarded, complete
+	case a.hook.ReleaseOn(status):
+		return Released, release
+	default:
+		return Kept, complete
+	}
+}
+
+// n8nStarting is what n8n answers, 200 and text/html, on every path while it
+// starts (n8n 2.x, packages/cli, abstract-server).
+const n8nStarting = "n8n is starting up"
+
+// notAccepted says whether a 2xx is no acceptance of the event.
+func (a *attempt) notAccepted(response *http.Response) bool {
+	mediaType, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	for _, refused := range a.hook.NotAccepted {
+		if strings.EqualFold(mediaType, refused) {
+			return true
+		}
+	}
+	if !a.h.N8N || mediaType != "text/html" {
+		return false
+	}
+	page := bufio.NewReaderSize(response.Body, 512)
+	start, _ := page.Peek(512)
+	response.Body = struct {
+		io.Reader
+		io.Closer
+	}{page, response.Body}
+	return bytes.Contains(start, []byte(n8nStarting))
+}
+
+// failed ends a delivery that got no answer from the upstream (httputil's
+// ErrorHandler). What was sent decides, not what the error says.
+func (h *Handler) failed(w http.ResponseWriter, r *http.Request, err error) {
+	a := attemptOf(r)
+	d := a.d
+	claimed := a.fixed == ""
+	switch {
+	case errors.Is(err, errNotAccepted):
+		h.answer(d, end(NotReady))
+	case a.notRenewed.Load():
+		a.settle(release, 0)
+	case !a.sent():
+		if claimed {
+			a.settle(release, 0)
+		} else if a.key != "" {
+			a.settleUnclaimed(release, 0)
+		}
+		h.answer(d, end(Unreachable).because(err))
+	default:
+		if claimed && !a.runsOn {
+			a.settle(endLease, 0)
+		} else if a.key != "" && !a.runsOn {
+			a.settleUnclaimed(endLease, 0)
+		}
+		ending := end(Unknown).because(err)
+		if errors.Is(err, errUpstreamTimeout) {
+			ending.with(http.StatusGatewayTimeout, "The application took the event, but did not answer in time. Send it again.")
+		}
+		h.answer(d, ending)
+	}
+}

@@ -1,0 +1,119 @@
+package proxy
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+)
+
+// reverseProxy is httputil's, with this house's ways: everything reaches the
+// upstream as it came.
+func (h *Handler) reverseProxy(transport http.RoundTripper, modify func(*http.Response) error,
+	failed func(http.ResponseWriter, *http.Request, error)) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite:        h.rewrite,
+		Transport:      transport,
+		FlushInterval:  -1, // what streams, streams
+		BufferPool:     &bufferPool{},
+		ErrorLog:       slog.NewLogLogger(h.Log.Handler(), slog.LevelDebug),
+		ModifyResponse: modify,
+		ErrorHandler:   failed,
+	}
+}
+
+// rewrite points a request at the upstream and puts back what httputil takes
+// out or tidies up: a sidecar is no hop that the application was set up for.
+func (h *Handler) rewrite(p *httputil.ProxyRequest) {
+	out := p.Out
+	out.URL.Scheme, out.URL.Host = h.Upstream.Scheme, h.Upstream.Host
+	h.setTarget(out.URL, p.In.RequestURI)
+	if h.Forwarded != "replace" {
+		for _, name := range forwardingHeaders {
+			if values, ok := p.In.Header[name]; ok {
+				out.Header[name] = values
+			}
+		}
+	}
+	switch h.Forwarded {
+	case "replace":
+		p.SetXForwarded()
+	case "append":
+		p.SetXForwarded()
+		for _, name := range []string{"X-Forwarded-Host", "X-Forwarded-Proto"} { // the first hop's word counts
+			if values, ok := p.In.Header[name]; ok {
+				out.Header[name] = values
+			}
+		}
+	}
+	if a := attemptOf(p.In); a != nil {
+		a.prepare(out)
+	}
+}
+
+var forwardingHeaders = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
+
+// setTarget makes u the raw target as it came over the wire, below the
+// upstream's base path. net/url would escape some bytes anew; Opaque carries
+// them as they are, except that it cannot begin with two slashes.
+func (h *Handler) setTarget(u *url.URL, target string) {
+	rawPath, rawQuery := splitTarget(target)
+	rawPath = h.Upstream.EscapedPath() + rawPath
+	u.RawQuery = rawQuery
+	u.ForceQuery = rawQuery == "" && target[len(target)-1:] == "?"
+	if plain, err := url.PathUnescape(rawPath); err == nil {
+		u.Path, u.RawPath = plain, rawPath
+	}
+	if u.EscapedPath() != rawPath && (len(rawPath) < 2 || rawPath[1] != '/') {
+		u.Opaque = rawPath
+	}
+}
+
+// passThrough lets a request through that is no delivery.
+func (h *Handler) passThrough(w http.ResponseWriter, r *http.Request) {
+	if h.RejectUnmatched && !h.Observe {
+		if hook, _, _ := h.match(r); hook == nil {
+			h.refuse(w, http.StatusNotFound, "No webhook has this path (UNMATCHED=reject).")
+			return
+		}
+	}
+	keepContentType(w)
+	h.passthrough.ServeHTTP(w, r)
+}
+
+func (h *Handler) passed(response *http.Response) error {
+	h.Metrics.PassedThrough(response.StatusCode)
+	return nil
+}
+
+func (h *Handler) passFailed(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		h.Metrics.PassedThrough(statusClientGone)
+		return
+	}
+	h.Log.Warn("passing through failed", "method", r.Method, "error", err.Error())
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		h.refuse(w, http.StatusRequestEntityTooLarge, "The body is too large.")
+		return
+	}
+	h.refuse(w, http.StatusBadGateway, "The application could not be reached.")
+}
+
+// keepContentType keeps net/http from guessing a type where the upstream gave
+// none.
+func keepContentType(w http.ResponseWriter) { w.Header()["Content-Type"] = nil }
+
+// bufferPool saves httputil a buffer for each answer.
+type bufferPool struct{ pool sync.Pool }
+
+func (b *bufferPool) Get() []byte {
+	if buffer, ok := b.pool.Get().(*[32 << 10]byte); ok {
+		return buffer[:]
+	}
+	return make([]byte, 32<<10)
+}
+
+func (b *bufferPool) Put(buffer []byte) { b.pool.Put((*[32 << 10]byte)(buffer)) }
