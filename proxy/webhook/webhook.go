@@ -5,6 +5,7 @@ package webhook
 import (
 	"crypto/x509"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -18,7 +19,10 @@ type Request struct {
 }
 
 // RawQuery is the raw query of Target, without the question mark.
-func (r *Request) RawQuery() string { return "" }
+func (r *Request) RawQuery() string {
+	_, query, _ := strings.Cut(r.Target, "?")
+	return query
+}
 
 // Reason says in one word why a signature was refused.
 type Reason string
@@ -107,32 +111,6 @@ const (
 
 // Handshake tells what kind of request r is.
 func (p Provider) Handshake(r *Request) Handshake { return NoHandshake }
-
-// KeyRule is a parsed WEBHOOK_EVENT_ID.
-type KeyRule struct{}
-
-// ParseKeyRule parses WEBHOOK_EVENT_ID.
-func ParseKeyRule(s string) (KeyRule, error) { return KeyRule{}, nil }
-
-func (k KeyRule) String() string { return "" }
-
-// None reports that deliveries are never deduplicated.
-func (k KeyRule) None() bool { return false }
-
-// EventID is the raw id of r's event.
-func (k KeyRule) EventID(r *Request) (id string, ok bool) { return "", false }
-
-// Nothing reports whether a body has nothing to tell events apart by.
-func Nothing(body []byte) bool { return false }
-
-// EventKey is the key of an event id.
-func EventKey(id string) string { return "" }
-
-// BodyKey is the key of a body without id.
-func BodyKey(body []byte) string { return "" }
-
-// ScopedKey puts a webhook's namespace in front of a key.
-func ScopedKey(namespace []string, key string) string { return key }
 
 // ProviderTable is the README's provider table.
 func ProviderTable() string { return "" }
