@@ -91,6 +91,13 @@ type Stats struct {
 	Max   int // that may be open at once
 }
 
+// AdoptAdvice says of a table (%s) that hookonce did not make why it is left
+// alone, and what to do.
+const AdoptAdvice = `the table %s belongs to a workflow that claims for itself. Behind hookonce ` +
+	`it would find hookonce's own claim, take its duplicate branch and lose every event. ` +
+	`Remove the claim step from the workflow first, then run: hookonce migrate --adopt ` +
+	`(or set ADOPT_TABLE=true); or set another EVENTS_TABLE`
+
 var (
 	// ErrLost means that the claim is no longer under the token named: it was
 	// taken over, released, completed or deleted by somebody else.

@@ -1,45 +1,168 @@
+// Package postgres keeps events in a table of PostgreSQL (13 or later), for any
+// number of replicas. It is the only package that knows pgx.
+//
+// Every claim, renewal and settlement goes through a lane (batch.go), where
+// those of a kind share a statement and a commit. No statement needs a session
+// of its own, so PgBouncer's transaction mode is fine.
 package postgres
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/url"
+	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookonce/hookonce/store"
 )
 
-var errTODO = errors.New("not written yet")
+// Store is the events table of one PostgreSQL database.
+type Store struct {
+	o     store.Options
+	table string // quoted
+	pool  *pgxpool.Pool
 
-// Store keeps events; see package store.
-type Store struct{ o store.Options }
+	claims, renewals, completions, releases, ends *lane
+}
 
-// Open parses and checks a URL (postgres://…); it does not wait for a connection.
-func Open(url string, o store.Options) (*Store, error) { return &Store{o: o}, nil }
+// Open parses and checks a URL (postgres://…, with pgx's parameters); it does
+// not wait for a connection. No error of it shows the password.
+func Open(rawURL string, o store.Options) (*Store, error) {
+	table, err := quoteTable(o.Table)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := parse(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	cc := cfg.ConnConfig
+	if !strings.Contains(rawURL, "default_query_exec_mode") {
+		// pgx's own default prepares statements on the connection, which
+		// PgBouncer in transaction mode gives to somebody else.
+		cc.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	if cc.ConnectTimeout == 0 || cc.ConnectTimeout > o.Timeout {
+		cc.ConnectTimeout = o.Timeout
+	}
+	if cc.RuntimeParams["application_name"] == "" {
+		cc.RuntimeParams["application_name"] = "hookonce"
+	}
+	if cc.ValidateConnect == nil && severalHosts(cc) {
+		// Whoever names several hosts means "the one that can be written to".
+		cc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	g := &gate{turn: make(chan struct{}, 1), wait: o.Timeout}
+	cfg.BeforeConnect, cfg.AfterConnect = g.enter, g.leave
 
-func (s *Store) Claim(ctx context.Context, key string, t store.Token) (store.Claim, error) {
-	return store.Claim{}, errTODO
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		return nil, fmt.Errorf("the database's pool: %w", err)
+	}
+	s := &Store{o: o, table: table, pool: pool}
+	s.claims = s.newLane(s.claimAll)
+	s.renewals = s.newLane(s.renewAll)
+	s.completions = s.newLane(s.completeAll)
+	s.releases = s.newLane(s.releaseAll)
+	s.ends = s.newLane(s.endAll)
+	return s, nil
 }
-func (s *Store) Renew(ctx context.Context, key string, t store.Token) error { return errTODO }
-func (s *Store) Complete(ctx context.Context, key string, t store.Token, status int) error {
-	return errTODO
+
+func parse(rawURL string) (*pgxpool.Config, error) {
+	cfg, err := pgxpool.ParseConfig(rawURL)
+	if err == nil {
+		return cfg, nil
+	}
+	const form = "postgres://user:password@host:5432/database?sslmode=require"
+	if _, malformed := url.Parse(rawURL); malformed != nil {
+		// Its parts cannot be told apart, so none of them may be shown.
+		return nil, errors.New("the database URL cannot be parsed: write it as " + form +
+			", with the password's special characters percent-encoded")
+	}
+	return nil, fmt.Errorf("the database URL is not valid: %w; write it as %s", err, form)
 }
-func (s *Store) Release(ctx context.Context, key string, t store.Token) error  { return errTODO }
-func (s *Store) EndLease(ctx context.Context, key string, t store.Token) error { return errTODO }
-func (s *Store) Event(ctx context.Context, key string) (store.Event, error) {
-	return store.Event{}, errTODO
+
+func severalHosts(cc *pgx.ConnConfig) bool {
+	for _, f := range cc.Fallbacks {
+		if f.Host != cc.Host || f.Port != cc.Port {
+			return true
+		}
+	}
+	return false
 }
-func (s *Store) Events(ctx context.Context, state store.State, limit int) ([]store.Event, error) {
-	return nil, errTODO
+
+// quoteTable makes "table" or "schema.table" safe to put into a statement.
+func quoteTable(name string) (string, error) {
+	parts := strings.Split(name, ".")
+	for _, p := range parts {
+		if len(parts) > 2 || p == "" || len(p) > 63 || strings.ContainsRune(p, 0) {
+			return "", fmt.Errorf("%q is no name of a table: write table or schema.table, each at most 63 bytes", name)
+		}
+	}
+	return pgx.Identifier(parts).Sanitize(), nil
 }
-func (s *Store) ReleaseEvent(ctx context.Context, key string, force bool) error  { return errTODO }
-func (s *Store) CompleteEvent(ctx context.Context, key string, force bool) error { return errTODO }
-func (s *Store) PassEvent(ctx context.Context, key string) error                 { return errTODO }
-func (s *Store) HeldCount(ctx context.Context) (int, error)                      { return 0, errTODO }
-func (s *Store) Cleanup(ctx context.Context, retention time.Duration) (store.Cleaned, error) {
-	return store.Cleaned{}, errTODO
+
+// sql puts the table's name into a statement.
+func (s *Store) sql(statement string) string {
+	return strings.ReplaceAll(statement, "{table}", s.table)
 }
-func (s *Store) Migrate(ctx context.Context, adopt bool) error { return errTODO }
-func (s *Store) CheckSchema(ctx context.Context) error         { return errTODO }
-func (s *Store) Ping(ctx context.Context) error                { return errTODO }
-func (s *Store) Stats() store.Stats                            { return store.Stats{} }
-func (s *Store) Close()                                        {}
+
+// do runs work on a connection, and again on another one where that connection
+// turns out to be broken, within Options.Timeout.
+func (s *Store) do(ctx context.Context, work func(context.Context, *pgxpool.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
+	defer cancel()
+	for try := 1; ; try++ {
+		err := s.once(ctx, work)
+		if err == nil || !worthAnother(err) || try == 3 || ctx.Err() != nil {
+			return translate(err)
+		}
+	}
+}
+
+func (s *Store) once(ctx context.Context, work func(context.Context, *pgxpool.Conn) error) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return &connectError{err}
+	}
+	defer conn.Release()
+	return s.inspect(conn, work(ctx, conn))
+}
+
+// inspect marks the error of a connection that is of no more use, and throws
+// it away; with it all that were made before, which lead to the same server
+// that has gone or become read-only.
+func (s *Store) inspect(conn *pgxpool.Conn, err error) error {
+	if err == nil || !conn.Conn().IsClosed() && !serverGone(err) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	_ = conn.Conn().Close(ctx)
+	s.pool.Reset()
+	return &brokenError{err}
+}
+
+// Ping asks the database for a sign of life.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.do(ctx, func(ctx context.Context, c *pgxpool.Conn) error { return c.Ping(ctx) })
+}
+
+// Stats says what the pool's connections do.
+func (s *Store) Stats() store.Stats {
+	st := s.pool.Stat()
+	return store.Stats{InUse: int(st.AcquiredConns()), Idle: int(st.IdleConns()), Max: int(st.MaxConns())}
+}
+
+// Close waits for the operations under way and closes the connections.
+func (s *Store) Close() {
+	for _, l := range []*lane{s.claims, s.renewals, s.completions, s.releases, s.ends} {
+		l.Close()
+	}
+	s.pool.Close()
+}

@@ -1,0 +1,196 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hookonce/hookonce/store"
+	"github.com/hookonce/hookonce/store/internal/batch"
+)
+
+// Claim asks for the key under the token; see package store for what comes of
+// it. Asking again under the same token finds the claim that was won. The error
+// wraps store.ErrUncertain if the claim may be there nevertheless.
+func (s *Store) Claim(ctx context.Context, key string, t store.Token) (store.Claim, error) {
+	o := &op{key: key, token: t}
+	err := s.ask(ctx, s.claims, o)
+	if errors.Is(err, batch.ErrDoubtful) {
+		err = fmt.Errorf("%w: %w", store.ErrUncertain, err)
+	}
+	if err != nil {
+		return store.Claim{}, err
+	}
+	return o.claim, nil
+}
+
+// A claim is won by inserting the row. DO NOTHING, because DO UPDATE would lock
+// and dirty the row of every duplicate.
+const insertSQL = `
+INSERT INTO {table} (key, token, lease_until, hold)
+SELECT key, token, now() + make_interval(secs => $3::float8), $4::bool
+FROM unnest($1::text[], $2::text[]::uuid[]) AS asked (key, token)
+ON CONFLICT (key) DO NOTHING`
+
+// Whoever's token stands in the row has it. This statement travels with the
+// insert but sees what others committed meanwhile.
+const lookSQL = `
+SELECT key, token, attempts, prior, lease_until IS NULL AS done, hold,
+  COALESCE(EXTRACT(EPOCH FROM lease_until - now()), 0)::float8 AS lease_left
+FROM {table}
+WHERE key = ANY ($1::text[])`
+
+// A row whose lease has ended is taken over. It is locked first, in the order
+// of the keys, and looked at again as it is then: of those who saw the lease
+// end, one gets it.
+const takeOverSQL = `
+WITH ended AS (
+  SELECT e.key, asked.token, e.token IS NOT NULL AS ran_out
+  FROM unnest($1::text[], $2::text[]::uuid[]) AS asked (key, token)
+  JOIN {table} AS e ON e.key = asked.key
+  WHERE e.lease_until <= now()
+    AND NOT e.hold
+  ORDER BY e.key
+  FOR UPDATE OF e)
+UPDATE {table} AS e
+SET token = ended.token,
+  lease_until = now() + make_interval(secs => $3::float8),
+  attempts = e.attempts + 1,
+  prior = CASE e.prior WHEN 'done' THEN 'done' ELSE 'unknown' END,
+  hold = $4::bool
+FROM ended
+WHERE e.key = ended.key
+RETURNING e.key, e.token, e.attempts, e.prior, ended.ran_out`
+
+// claimAll decides a batch of claims: insert and look in one round trip, then,
+// for the rare rest, take over; whoever lost a row in between begins anew.
+func (s *Store) claimAll(ctx context.Context, conn *pgxpool.Conn, items []*item) ([]*item, error) {
+	if s.o.ObserveBatch != nil {
+		s.o.ObserveBatch(len(items))
+	}
+	for range 4 {
+		rows, err := s.insertAndLook(ctx, conn, items)
+		if err != nil {
+			return items, err
+		}
+		var ended, again []*item
+		for _, it := range items {
+			row, there := rows[it.Op.key]
+			switch {
+			case !there: // released between the two statements
+				again = append(again, it)
+			case row.ended(it.Op.token):
+				ended = append(ended, it)
+			default:
+				it.Op.claim = row.verdict(it.Op.token)
+				it.Finish(nil)
+			}
+		}
+		if items = append(again, ended...); len(items) == 0 {
+			return nil, nil
+		}
+		if len(ended) == 0 {
+			continue
+		}
+		taken, err := s.takeOver(ctx, conn, ended)
+		if err != nil {
+			return items, err
+		}
+		items = again
+		for _, it := range ended {
+			if c, won := taken[name{it.Op.key, it.Op.token}]; won {
+				it.Op.claim = c
+				it.Finish(nil)
+			} else { // somebody was quicker: see how it stands now
+				items = append(items, it)
+			}
+		}
+		if len(items) == 0 {
+			return nil, nil
+		}
+	}
+	return items, errRestless
+}
+
+// row is what a claim has to know of one.
+type row struct {
+	token     pgtype.UUID
+	attempts  int
+	prior     string
+	done      bool
+	hold      bool
+	leaseLeft float64 // seconds
+}
+
+func (r row) of(t store.Token) bool { return r.token.Valid && r.token.Bytes == t }
+
+// ended: it can be taken over by the token's owner.
+func (r row) ended(t store.Token) bool {
+	return !r.done && r.leaseLeft <= 0 && !r.hold && !r.of(t)
+}
+
+func (r row) verdict(t store.Token) store.Claim {
+	switch {
+	case r.done:
+		return store.Claim{State: store.Done}
+	case r.of(t):
+		return store.Claim{Won: true, Attempt: r.attempts, Prior: store.Prior(r.prior)}
+	case r.leaseLeft > 0:
+		left := time.Duration(r.leaseLeft * float64(time.Second))
+		return store.Claim{State: store.InFlight, LeaseLeft: left}
+	default:
+		return store.Claim{State: store.Held}
+	}
+}
+
+func (s *Store) insertAndLook(ctx context.Context, conn *pgxpool.Conn, items []*item) (map[string]row, error) {
+	keys, tokens := columns(items)
+	b := &pgx.Batch{}
+	b.Queue(s.sql(insertSQL), keys, tokens, s.o.Lease.Seconds(), s.o.Hold)
+	b.Queue(s.sql(lookSQL), keys)
+	answers := conn.SendBatch(ctx, b)
+	found, err := look(answers)
+	// The commit's own error comes last: without it nothing is won.
+	return found, errors.Join(err, answers.Close())
+}
+
+func look(answers pgx.BatchResults) (map[string]row, error) {
+	if _, err := answers.Exec(); err != nil {
+		return nil, err
+	}
+	rows, err := answers.Query()
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]row{}
+	var key string
+	var r row
+	_, err = pgx.ForEachRow(rows, []any{&key, &r.token, &r.attempts, &r.prior, &r.done, &r.hold, &r.leaseLeft}, func() error {
+		found[key] = r
+		return nil
+	})
+	return found, err
+}
+
+func (s *Store) takeOver(ctx context.Context, conn *pgxpool.Conn, items []*item) (map[name]store.Claim, error) {
+	keys, tokens := columns(items)
+	rows, err := conn.Query(ctx, s.sql(takeOverSQL), keys, tokens, s.o.Lease.Seconds(), s.o.Hold)
+	if err != nil {
+		return nil, err
+	}
+	taken := map[name]store.Claim{}
+	var n name
+	var prior string
+	c := store.Claim{Won: true}
+	_, err = pgx.ForEachRow(rows, []any{&n.key, (*[16]byte)(&n.token), &c.Attempt, &prior, &c.TakenOver}, func() error {
+		c.Prior = store.Prior(prior)
+		taken[n] = c
+		return nil
+	})
+	return taken, err
+}

@@ -1,0 +1,174 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hookonce/hookonce/store"
+)
+
+// mineSQL begins every settlement: the rows that still stand under the token
+// named, locked in the order of the keys.
+const mineSQL = `
+WITH mine AS (
+  SELECT e.key, e.token, e.prior, asked.place
+  FROM unnest($1::text[], $2::text[]::uuid[]) WITH ORDINALITY AS asked (key, token, place)
+  JOIN {table} AS e ON e.key = asked.key
+    AND e.token = asked.token
+  ORDER BY e.key
+  FOR UPDATE OF e)`
+
+// Renew makes the lease end Options.Lease from now, on the store's clock.
+func (s *Store) Renew(ctx context.Context, key string, t store.Token) error {
+	return s.ask(ctx, s.renewals, &op{key: key, token: t})
+}
+
+const renewSQL = mineSQL + `
+UPDATE {table} AS e
+SET lease_until = now() + make_interval(secs => $3::float8)
+FROM mine
+WHERE e.key = mine.key
+RETURNING mine.key, mine.token`
+
+func (s *Store) renewAll(ctx context.Context, conn *pgxpool.Conn, items []*item) ([]*item, error) {
+	return s.settle(ctx, conn, items, renewSQL, s.o.Lease.Seconds())
+}
+
+// EndLease settles a claim whose outcome nobody knows: the row stays, and the
+// next delivery runs and is told so; with Options.Hold it is held.
+func (s *Store) EndLease(ctx context.Context, key string, t store.Token) error {
+	return s.ask(ctx, s.ends, &op{key: key, token: t})
+}
+
+const endSQL = mineSQL + `
+UPDATE {table} AS e
+SET lease_until = now(),
+  token = NULL,
+  hold = $3::bool
+FROM mine
+WHERE e.key = mine.key
+RETURNING mine.key, mine.token`
+
+func (s *Store) endAll(ctx context.Context, conn *pgxpool.Conn, items []*item) ([]*item, error) {
+	return s.settle(ctx, conn, items, endSQL, s.o.Hold)
+}
+
+// Release gives the key back: the next delivery runs. The row goes, save where
+// an earlier attempt may have run or has run: that is not to be forgotten.
+func (s *Store) Release(ctx context.Context, key string, t store.Token) error {
+	return s.ask(ctx, s.releases, &op{key: key, token: t})
+}
+
+const releaseSQL = mineSQL + `,
+gone AS (
+  DELETE FROM {table} AS e
+  USING mine
+  WHERE e.key = mine.key
+    AND mine.prior = 'none'
+  RETURNING mine.key, mine.token),
+kept AS (
+  UPDATE {table} AS e
+  SET lease_until = now(),
+    token = NULL,
+    hold = false
+  FROM mine
+  WHERE e.key = mine.key
+    AND mine.prior <> 'none'
+  RETURNING mine.key, mine.token)
+SELECT key, token FROM gone
+UNION ALL
+SELECT key, token FROM kept`
+
+func (s *Store) releaseAll(ctx context.Context, conn *pgxpool.Conn, items []*item) ([]*item, error) {
+	return s.settle(ctx, conn, items, releaseSQL)
+}
+
+// settle runs one statement that returns the claims which were still the
+// asker's; the others are lost.
+func (s *Store) settle(ctx context.Context, conn *pgxpool.Conn, items []*item, sql string, more ...any) ([]*item, error) {
+	keys, tokens := columns(items)
+	mine, err := names(conn.Query(ctx, s.sql(sql), append([]any{keys, tokens}, more...)...))
+	if err != nil {
+		return items, err
+	}
+	for _, it := range items {
+		it.Finish(lostUnless(mine, it))
+	}
+	return nil, nil
+}
+
+// lostUnless the claim was found, or may have been settled by this operation
+// itself, in a try whose answer got lost.
+func lostUnless(mine map[name]bool, it *item) error {
+	if mine[name{it.Op.key, it.Op.token}] || it.Doubtful {
+		return nil
+	}
+	return store.ErrLost
+}
+
+// Complete records that the event has run, with the upstream's status. That is
+// a fact whatever the token, and is recorded also where the row has gone; the
+// error is store.ErrLost if the claim was no longer the asker's (recorded all
+// the same).
+func (s *Store) Complete(ctx context.Context, key string, t store.Token, status int) error {
+	return s.ask(ctx, s.completions, &op{key: key, token: t, status: status})
+}
+
+const completeSQL = mineSQL + `
+UPDATE {table} AS e
+SET lease_until = NULL,
+  token = NULL,
+  hold = false,
+  completed_at = now(),
+  status = ($3::int[])[mine.place::int]
+FROM mine
+WHERE e.key = mine.key
+RETURNING mine.key, mine.token`
+
+// A transaction of its own, so that its locks too are taken in order.
+const recordSQL = `
+INSERT INTO {table} AS e (key, completed_at, status)
+SELECT DISTINCT ON (key) key, now(), status
+FROM unnest($1::text[], $2::int[]) AS ran (key, status)
+ORDER BY key
+ON CONFLICT (key) DO UPDATE
+SET lease_until = NULL,
+  token = NULL,
+  hold = false,
+  completed_at = now(),
+  status = excluded.status
+WHERE e.lease_until IS NOT NULL`
+
+func (s *Store) completeAll(ctx context.Context, conn *pgxpool.Conn, items []*item) ([]*item, error) {
+	keys, tokens := columns(items)
+	statuses := make([]int, len(items))
+	for i, it := range items {
+		statuses[i] = it.Op.status
+	}
+	mine, err := names(conn.Query(ctx, s.sql(completeSQL), keys, tokens, statuses))
+	if err != nil {
+		return items, err
+	}
+	var late []*item
+	keys, statuses = nil, nil
+	for _, it := range items {
+		if mine[name{it.Op.key, it.Op.token}] {
+			it.Finish(nil)
+			continue
+		}
+		late = append(late, it)
+		keys, statuses = append(keys, it.Op.key), append(statuses, it.Op.status)
+	}
+	if len(late) == 0 {
+		return nil, nil
+	}
+	if _, err := conn.Exec(ctx, s.sql(recordSQL), keys, statuses); err != nil {
+		return late, fmt.Errorf("recording a late completion: %w", err)
+	}
+	for _, it := range late {
+		it.Finish(lostUnless(mine, it))
+	}
+	return nil, nil
+}

@@ -1,0 +1,77 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hookonce/hookonce/store"
+	"github.com/hookonce/hookonce/store/pgtest"
+	"github.com/hookonce/hookonce/store/postgres"
+	"github.com/hookonce/hookonce/store/storetest"
+)
+
+func TestContract(t *testing.T) {
+	server := pgtest.Start(t)
+	storetest.Run(t, func(t *testing.T, o store.Options) storetest.Opened {
+		return opened(t, server.Database(t), o)
+	})
+}
+
+func TestContractWithoutBatches(t *testing.T) {
+	server := pgtest.Start(t)
+	storetest.Run(t, func(t *testing.T, o store.Options) storetest.Opened {
+		o.BatchSize = 1
+		return opened(t, server.Database(t), o)
+	})
+}
+
+// open returns a store on that database, migrated.
+func open(t testing.TB, url string, o store.Options) *postgres.Store {
+	t.Helper()
+	s, err := postgres.Open(url, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	if err := s.Migrate(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// raw is a way to the database behind the store's back.
+func raw(t testing.TB, url string) *pgxpool.Pool {
+	t.Helper()
+	p, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+func opened(t testing.TB, url string, o store.Options) storetest.Opened {
+	s := open(t, url, o)
+	db := raw(t, url)
+	exec := func(sql string, args ...any) int64 {
+		tag, err := db.Exec(t.Context(), sql, args...)
+		if err != nil {
+			t.Error(err)
+		}
+		return tag.RowsAffected()
+	}
+	return storetest.Opened{
+		Store: s,
+		Age: func(key string, d time.Duration) {
+			exec(fmt.Sprintf(`UPDATE processed_events SET first_seen = first_seen - i, lease_until = lease_until - i, completed_at = completed_at - i
+				FROM (SELECT interval '%f seconds' AS i) AS by WHERE key = $1 OR $1 = ''`, d.Seconds()), key)
+		},
+		Template: func(key string) bool {
+			return exec(`INSERT INTO processed_events (key) VALUES ($1) ON CONFLICT (key) DO NOTHING RETURNING key`, key) == 1
+		},
+		Delete: func(key string) { exec(`DELETE FROM processed_events WHERE key = $1`, key) },
+	}
+}
