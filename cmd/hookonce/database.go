@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hookonce/hookonce/proxy"
+	"github.com/hookonce/hookonce/store"
+	"github.com/hookonce/hookonce/store/postgres"
+	"github.com/hookonce/hookonce/store/sqlite"
+)
+
+// database is what the commands ask of a store, beside what the proxy does.
+type database interface {
+	proxy.Store
+	Event(ctx context.Context, key string) (store.Event, error)
+	Events(ctx context.Context, state store.State, limit int) ([]store.Event, error)
+	ReleaseEvent(ctx context.Context, key string, force bool) error
+	CompleteEvent(ctx context.Context, key string, force bool) error
+	PassEvent(ctx context.Context, key string) error
+	HeldCount(ctx context.Context) (int, error)
+	Cleanup(ctx context.Context, retention time.Duration) (store.Cleaned, error)
+	Migrate(ctx context.Context, adopt bool) error
+	CheckSchema(ctx context.Context) error
+	Ping(ctx context.Context) error
+	Stats() store.Stats
+	Close()
+}
+
+// open chooses the store by its URL. It does not wait for a connection.
+func (c *StoreConfig) open(observeBatch func(int)) (database, error) {
+	options := store.Options{
+		Table:        c.EventsTable,
+		Lease:        c.Lease,
+		Hold:         c.OnUnknown == "hold",
+		Timeout:      c.StoreTimeout,
+		ObserveBatch: observeBatch,
+	}
+	scheme, _, _ := strings.Cut(c.DatabaseURL, ":")
+	var db database
+	var err error
+	switch scheme {
+	case "postgres", "postgresql":
+		db, err = postgres.Open(c.DatabaseURL, options)
+	case "sqlite":
+		db, err = sqlite.Open(c.DatabaseURL, options)
+	default:
+		err = fmt.Errorf("it begins with neither postgres:// nor sqlite:")
+	}
+	if err != nil {
+		return nil, misuse{fmt.Errorf("DATABASE_URL: %w", err)}
+	}
+	return db, nil
+}
+
+// withStore runs a command on the store that the environment names.
+func (p *program) withStore(ctx context.Context, work func(context.Context, *StoreConfig, database) error) error {
+	c, err := loadStoreConfig(p.environ)
+	if err != nil {
+		return err
+	}
+	db, err := c.open(nil)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return work(ctx, c, db)
+}
+
+// prepare brings the schema up to date, or checks that it is.
+func (c *StoreConfig) prepare(ctx context.Context, db database) error {
+	if c.AutoMigrate {
+		return db.Migrate(ctx, c.AdoptTable)
+	}
+	return db.CheckSchema(ctx)
+}
