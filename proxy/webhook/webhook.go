@@ -3,10 +3,8 @@
 package webhook
 
 import (
-	"crypto/x509"
 	"net/http"
 	"strings"
-	"time"
 )
 
 // Request is one delivery as verification and key see it.
@@ -43,74 +41,3 @@ type Failure struct {
 }
 
 func (f *Failure) Error() string { return string(f.Reason) + ": " + f.Detail }
-
-// Provider is one preset.
-type Provider struct {
-	Name                                 string
-	Scheme                               Scheme
-	EventID                              string
-	MissingID                            string
-	Tolerance                            time.Duration
-	InvalidStatus                        int
-	DuplicateStatus                      int
-	DuplicateBody                        string
-	DuplicateContentType                 string
-	Replay                               bool
-	NeedsURL                             bool
-	NeedsSecret                          bool
-	Waits                                time.Duration
-	RetryWindow                          time.Duration
-	NoRetry                              bool
-	Verifies, KeyNote, Special, Evidence string
-}
-
-// Scheme is how a provider signs.
-type Scheme struct{}
-
-// Options are what a webhook's configuration adds to its preset.
-type Options struct {
-	Tolerance    time.Duration
-	HMAC         HMACOptions
-	TokenHeader  string
-	Certificates func(url string) (*x509.Certificate, error)
-}
-
-// HMACOptions describe the scheme of provider hmac.
-type HMACOptions struct {
-	Header, Algorithm, Encoding, Prefix, Signed, TimestampHeader, IDHeader string
-}
-
-// Verifier checks the signatures of one webhook.
-type Verifier struct{}
-
-// Providers returns all presets, sorted by name.
-func Providers() []Provider { return nil }
-
-// Lookup finds a preset by its name.
-func Lookup(name string) (Provider, bool) { return Provider{}, false }
-
-// NewVerifier parses and checks the secrets once.
-func (p Provider) NewVerifier(secrets []string, o Options) (*Verifier, error) { return nil, nil }
-
-// Verify returns nil where the signature is right.
-func (v *Verifier) Verify(r *Request, now time.Time) *Failure { return nil }
-
-// Sign adds what the provider would send.
-func (v *Verifier) Sign(r *Request, id string, now time.Time) error { return nil }
-
-// Handshake says whether a request is a provider's handshake instead of an event.
-type Handshake int
-
-// The kinds of handshakes.
-const (
-	NoHandshake Handshake = iota
-	SignedHandshake
-	OpenHandshake
-	AnsweredHandshake
-)
-
-// Handshake tells what kind of request r is.
-func (p Provider) Handshake(r *Request) Handshake { return NoHandshake }
-
-// ProviderTable is the README's provider table.
-func ProviderTable() string { return "" }

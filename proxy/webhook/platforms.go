@@ -1,0 +1,4 @@
+package webhook
+
+// platforms are all other providers.
+func platforms() []Provider { return nil }
