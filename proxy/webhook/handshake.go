@@ -1,5 +1,9 @@
 package webhook
 
+import (
+	"regexp"
+)
+
 // Handshake is what kind of request a delivery is.
 type Handshake int
 
@@ -53,4 +57,27 @@ func placeIs(at string, values ...string) func(*Request) bool {
 		}
 		return false
 	}
+}
+
+// emptyArray matches bodies whose JSON member is an array without elements.
+func emptyArray(name string) func(*Request) bool {
+	return func(r *Request) bool {
+		found, valid := find(r.Body, []step{{name: name}})
+		return valid && len(found) == 1 && found[0].kind == '[' && Nothing(found[0].text)
+	}
+}
+
+// asanaSecret matches the request with which Asana, during the call that creates a webhook, hands over its secret.
+func asanaSecret(r *Request) bool {
+	return r.Method == "POST" && len(r.Header["X-Hook-Secret"]) == 1 && r.Header["X-Hook-Secret"][0] != "" && r.Header["X-Hook-Signature"] == nil && Nothing(r.Body)
+}
+
+// notionToken matches the request that brings Notion's verification token: an object with this member alone.
+func notionToken(r *Request) bool {
+	return r.Method == "POST" && len(r.Body) < 1<<10 && regexp.MustCompile(`^\s*{\s*"verification_token"\s*:\s*"[^"\\]+"\s*}\s*$`).Match(r.Body)
+}
+
+// wooPing matches the ping with which WooCommerce tries a new webhook.
+func wooPing(r *Request) bool {
+	return r.Method == "POST" && r.Header["X-Wc-Webhook-Signature"] == nil && isForm(r) && regexp.MustCompile(`^webhook_id=[0-9]{1,20}$`).Match(r.Body)
 }

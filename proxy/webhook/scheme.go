@@ -21,6 +21,7 @@ type Scheme struct {
 	at        string // place of the signature
 	numbered  bool   // at names a header that ends in 1: 2, 3, … carry more signatures
 	prefix    string // what stands before the signature
+	bare      bool   // the prefix may be missing
 	list      list   // where the value has several entries
 	encoding  string // hex, base64, base64url (unpadded), text
 	signed    string // template over {body}, {timestamp}, {id}, {url}, {method}, {secret} and the scheme's own tokens
@@ -239,10 +240,13 @@ func (v *Verifier) read(r *Request) (c claim, f *Failure) {
 // hex given for base64 looks like.
 func (v *Verifier) decode(algorithm string, e signature) (b []byte, f *Failure) {
 	text := string(e.bytes)
-	if p := v.scheme.prefix; len(text) < len(p) || !strings.EqualFold(text[:len(p)], p) {
+	if p := v.scheme.prefix; len(text) >= len(p) && strings.EqualFold(text[:len(p)], p) {
+		text = text[len(p):]
+	} else if !v.scheme.bare {
 		return nil, failf(Malformed, "%s does not begin with %q", v.at, p)
-	} else if text = text[len(p):]; text == "" {
-		return nil, failf(Malformed, "%s has nothing after %q", v.at, p)
+	}
+	if text == "" {
+		return nil, failf(Malformed, "%s has no signature", v.at)
 	}
 	var err error
 	switch v.scheme.encoding {
