@@ -32,7 +32,8 @@ type server struct {
 	handler  *proxy.Handler
 	stopping atomic.Bool
 	storeUp  atomic.Bool
-	fatal    chan error // what ends serving at once: at most one is read
+	tried    chan struct{} // closed when the store has been tried once
+	fatal    chan error    // what ends serving at once: at most one is read
 }
 
 func (p *program) serve(c *cobra.Command, _ []string) error {
@@ -51,6 +52,7 @@ func (p *program) serve(c *cobra.Command, _ []string) error {
 		config:  config,
 		log:     log,
 		metrics: metrics.New(registry, version(), labels, proxy.Outcomes()),
+		tried:   make(chan struct{}),
 		fatal:   make(chan error, 4),
 	}
 	observe := config.Mode == "observe"
@@ -81,6 +83,19 @@ func (p *program) serve(c *cobra.Command, _ []string) error {
 	// drained. A second signal ends everything, as it does without us.
 	stop, forget := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer forget()
+	background, endBackground := context.WithCancel(context.WithoutCancel(c.Context()))
+	defer endBackground()
+	go s.handler.Run(background)
+	go s.keepStore(background)
+	go s.keepSecrets(background)
+	// Not a wait for the database: a moment for one that is there, so that the
+	// first delivery need not come again.
+	select {
+	case <-s.tried:
+	case <-time.After(config.StoreTimeout):
+	case err := <-s.fatal:
+		return err
+	}
 	if err := s.listen("LISTEN_ADDR", config.ListenAddr, front); err != nil {
 		return err
 	}
@@ -88,11 +103,6 @@ func (p *program) serve(c *cobra.Command, _ []string) error {
 		return err
 	}
 	s.warn()
-	background, endBackground := context.WithCancel(context.WithoutCancel(c.Context()))
-	defer endBackground()
-	go s.handler.Run(background)
-	go s.keepStore(background)
-	go s.keepSecrets(background)
 
 	select {
 	case err := <-s.fatal:
@@ -183,12 +193,19 @@ func (s *server) keepStore(ctx context.Context) {
 			}
 		}
 		s.log.Error("the store is not ready: webhooks are answered 503 until it is", "error", err.Error())
+		if first {
+			close(s.tried)
+		}
 		if !pause(ctx, storeRetry) {
 			return
 		}
 		first = false
 	}
 	s.log.Info("the store is ready")
+	s.storeUp.Store(true)
+	if first {
+		close(s.tried)
+	}
 	go s.keepClean(ctx)
 	for wait := time.Duration(0); pause(ctx, wait); {
 		held, err := s.db.HeldCount(ctx)
