@@ -39,8 +39,6 @@ func find(doc []byte, path []step) (found []jsonValue, valid bool) {
 		capture  = -1          // depth of the container whose text is being captured
 		captured int           // where it begins
 		start    int
-		kind     byte
-		text     []byte
 	)
 	i := 0
 	if len(doc) >= 3 && doc[0] == 0xEF && doc[1] == 0xBB && doc[2] == 0xBF {
@@ -49,8 +47,7 @@ func find(doc []byte, path []step) (found []jsonValue, valid bool) {
 	last := len(path) - 1
 
 value:
-	i = skipSpace(doc, i)
-	if i >= len(doc) {
+	if i = space(doc, i); i >= len(doc) {
 		return nil, false
 	}
 	start = i
@@ -76,8 +73,7 @@ value:
 			stack[depth>>6] &^= 1 << (depth & 63)
 		}
 		depth++
-		i = skipSpace(doc, i+1)
-		if i >= len(doc) {
+		if i = space(doc, i+1); i >= len(doc) {
 			return nil, false
 		}
 		if doc[i] == c+2 { // '}' and ']' are two after their opening brackets
@@ -88,15 +84,14 @@ value:
 		}
 		goto element
 	case '"':
-		i = endOfString(doc, i+1)
-		kind, text = c, doc[start+1:max(i, start+1)]
+		if i = plain(doc, i+1); i >= len(doc) || doc[i] != '"' {
+			i = endOfString(doc, i)
+		}
 		i++ // past the quote; 0 where there was none
 	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
 		i = endOfNumber(doc, i)
-		kind, text = '0', doc[start:max(i, start)]
 	default:
 		i = endOfWord(doc, i)
-		kind, text = 't', doc[start:max(i, start)]
 	}
 	if i <= 0 {
 		return nil, false
@@ -104,14 +99,14 @@ value:
 	if on {
 		on = false
 		if matched == last {
-			found = append(found, jsonValue{kind, text})
+			found = append(found, scalar(doc[start:i]))
 		} else if path[matched].each { // the path goes on, but a scalar has nothing inside
 			found = append(found, jsonValue{})
 		}
 	}
 
 after:
-	i = skipSpace(doc, i)
+	i = space(doc, i)
 	if depth == 0 {
 		return found, i == len(doc)
 	}
@@ -146,26 +141,25 @@ closing:
 	goto after
 
 member:
-	i = skipSpace(doc, i)
-	if i >= len(doc) || doc[i] != '"' {
+	if i = space(doc, i); i >= len(doc) || doc[i] != '"' {
 		return nil, false
 	}
 	start = i + 1
-	if i = endOfString(doc, start); i < 0 {
-		return nil, false
+	if i = plain(doc, start); i >= len(doc) || doc[i] != '"' {
+		if i = endOfString(doc, i); i < 0 {
+			return nil, false
+		}
 	}
 	if depth == matched+1 && !path[matched].each && is(doc[start:i], path[matched].name) {
 		on = true
 		found = found[:base[matched]] // whatever an earlier member of this name had
 	}
-	i++
-	if i < len(doc) && doc[i] != ':' {
-		i = skipSpace(doc, i)
-	}
-	if i >= len(doc) || doc[i] != ':' {
+	if i = space(doc, i+1); i >= len(doc) || doc[i] != ':' {
 		return nil, false
 	}
-	i++
+	if i++; i < len(doc) && doc[i] == ' ' {
+		i++ // the one blank that most writers put here
+	}
 	goto value
 
 element:
@@ -173,76 +167,100 @@ element:
 	goto value
 }
 
-const (
-	ones   = 0x0101010101010101
-	highs  = 0x8080808080808080
-	spaces = 0x2020202020202020
-)
+// scalar is the value of a string, number or word that stands in a document as text.
+func scalar(text []byte) jsonValue {
+	switch c := text[0]; {
+	case c == '"':
+		return jsonValue{'"', text[1 : len(text)-1]}
+	case c == '-' || c-'0' <= 9:
+		return jsonValue{'0', text}
+	}
+	return jsonValue{'t', text}
+}
+
+// space is skipSpace, inlined where there mostly is none.
+func space(doc []byte, i int) int {
+	if i < len(doc) && doc[i] <= ' ' {
+		return skipSpace(doc, i)
+	}
+	return i
+}
 
 // skipSpace returns the index of the first byte from i on that is not white space. Pretty-printed bodies are indented
 // by runs of blanks: those are skipped eight at a time.
+//
+//go:noinline
 func skipSpace(doc []byte, i int) int {
 	for i < len(doc) && doc[i] <= ' ' {
-		switch doc[i] {
-		case '\n', '\r', '\t', ' ':
-			i++
-		default:
-			return i
+		if c := doc[i]; c != '\n' && c != ' ' && c != '\r' && c != '\t' {
+			break
 		}
-		for i+8 <= len(doc) {
-			x := binary.LittleEndian.Uint64(doc[i:]) ^ spaces
-			if x != 0 {
+		for i++; i+8 <= len(doc); i += 8 {
+			if x := binary.LittleEndian.Uint64(doc[i:]) ^ (ones * ' '); x != 0 {
 				i += bits.TrailingZeros64(x) >> 3
 				break
 			}
-			i += 8
 		}
 	}
 	return i
 }
 
-// endOfString returns the index of the quote that ends the string whose content begins at i, -1 if there is none or the
-// content is not valid. It looks at eight bytes at a time; the lowest marked byte is always truly a quote, a backslash
-// or a control character (a borrow only ever marks bytes above one).
+const ones = 0x0101010101010101
+
+// special marks, by their highest bit, the bytes of x that are a quote, a backslash or a control character. The lowest
+// mark is always right; above it there can be wrong ones, because a subtraction borrows from the next byte. (Flipping
+// bit 1 swaps quote and blank, after which quote and control characters are all those below '!'.)
+func special(x uint64) uint64 {
+	quote, slash := x^(ones*2), x^(ones*'\\')
+	return ((quote-ones*'!')&^x | (slash-ones)&^slash) & (ones << 7)
+}
+
+// plain returns the index of the first special byte from i on, or one of the last seven.
+func plain(doc []byte, i int) int {
+	for ; i+8 <= len(doc); i += 8 {
+		if m := special(binary.LittleEndian.Uint64(doc[i:])); m != 0 {
+			return i + bits.TrailingZeros64(m)>>3
+		}
+	}
+	return i
+}
+
+// endOfString returns the index of the quote that ends the string of whose content i is a part, -1 if there is none or
+// the content is not valid.
 func endOfString(doc []byte, i int) int {
 	for {
-		for i+8 <= len(doc) {
-			x := binary.LittleEndian.Uint64(doc[i:])
-			quote, slash := x^(ones*'"'), x^(ones*'\\')
-			mark := ((quote-ones)&^quote | (slash-ones)&^slash | (x-spaces)&^x) & highs
-			if mark != 0 {
-				i += bits.TrailingZeros64(mark) >> 3
-				break
-			}
-			i += 8
-		}
-		if i >= len(doc) {
+		if i = plain(doc, i); i >= len(doc) {
 			return -1
 		}
 		switch c := doc[i]; {
 		case c == '"':
 			return i
 		case c == '\\':
-			if i+1 >= len(doc) {
-				return -1
-			}
-			switch doc[i+1] {
-			case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-				i += 2
-			case 'u':
-				if i+6 > len(doc) || hex4(doc[i+2:]) < 0 {
-					return -1
-				}
-				i += 6
-			default:
+			if i = endOfEscape(doc, i); i < 0 {
 				return -1
 			}
 		case c < ' ':
 			return -1
-		default:
+		default: // in the last seven bytes
 			i++
 		}
 	}
+}
+
+// endOfEscape returns the index after the escape sequence at i, -1 if it is none.
+func endOfEscape(doc []byte, i int) int {
+	if i+1 >= len(doc) {
+		return -1
+	}
+	switch doc[i+1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return i + 2
+	case 'u':
+		if i+6 <= len(doc) && hex4(doc[i+2:]) >= 0 {
+			return i + 6
+		}
+	}
+	return -1
 }
 
 // endOfNumber returns the index after the number at i, -1 if it is not one (RFC 8259, section 6).
@@ -315,7 +333,7 @@ func is(raw []byte, name string) bool {
 	if string(raw) == name {
 		return true
 	}
-	return len(raw) > len(name) && unescape(raw) == name
+	return bytes.IndexByte(raw, '\\') >= 0 && unescape(raw) == name
 }
 
 // unescape decodes a JSON string's content. Unlike encoding/json it makes no two strings equal: bytes that are not UTF-8

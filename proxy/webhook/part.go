@@ -101,6 +101,13 @@ func (p part) one(r *Request) (string, bool) {
 		v := strings.TrimSpace(r.Header[p.name][0])
 		return v, v != ""
 	}
+	if p.source == "json" && !p.list() { // and without a list of one
+		found, valid := find(r.Body, p.path)
+		if !valid || len(found) != 1 {
+			return "", false
+		}
+		return found[0].id()
+	}
 	if values := p.all(r); len(values) == 1 {
 		return values[0], true
 	}
@@ -152,18 +159,26 @@ func ids(doc []byte, path []step) []string {
 	if !valid {
 		return nil
 	}
-	values := make([]string, 0, 1)
+	values := make([]string, 0, len(found))
 	for _, v := range found {
-		switch {
-		case v.kind == '"' && len(v.text) > 0:
-			values = append(values, unescape(v.text))
-		case v.kind == '0':
-			values = append(values, string(v.text))
-		default:
+		id, ok := v.id()
+		if !ok {
 			return nil
 		}
+		values = append(values, id)
 	}
 	return values
+}
+
+// id is the value as an id: a string that is not empty, or a number's digits as they stand.
+func (v jsonValue) id() (string, bool) {
+	switch v.kind {
+	case '"':
+		return unescape(v.text), len(v.text) > 0
+	case '0':
+		return string(v.text), true
+	}
+	return "", false
 }
 
 // maxFormField bounds what is read of one field of a multipart body.

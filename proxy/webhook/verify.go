@@ -75,11 +75,15 @@ func (v *Verifier) cause(r *Request) string {
 
 // matches reports whether any signature matches any key, for the request or a form of it that may have been signed.
 func (v *Verifier) matches(r *Request, c *claim) bool {
-	forms := []*Request{r}
-	if v.scheme.similar != nil {
-		forms = append(forms, v.scheme.similar(r)...)
+	for i := range v.keys {
+		if v.matchesKey(r, c, &v.keys[i]) {
+			return true
+		}
 	}
-	for _, form := range forms {
+	if v.scheme.similar == nil {
+		return false
+	}
+	for _, form := range v.scheme.similar(r) {
 		for i := range v.keys {
 			if v.matchesKey(form, c, &v.keys[i]) {
 				return true
