@@ -88,12 +88,10 @@ func launch(settings ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
 	s := &Server{
 		Port: port, Socket: dir, dir: dir, bin: bin,
 		admin: fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port),
@@ -115,6 +113,15 @@ func launch(settings ...string) (*Server, error) {
 		return nil, fmt.Errorf("%w: %s\n%s", err, out, install)
 	}
 	return s, s.start()
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // binaries finds the folder that has initdb and postgres.
@@ -163,27 +170,33 @@ func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 const keep = `"$@" </dev/null & pid=$!
 trap '' INT
 read -r _
-kill -INT $pid 2>/dev/null
+kill -%s $pid 2>/dev/null
 wait $pid
 `
 
-func (s *Server) start() error {
-	args := []string{"-c", keep, "keep", filepath.Join(s.bin, "postgres"), "-D", s.data()}
+// keeper is the command that keeps a program in a folder, its output in a file there.
+func keeper(dir, signal string, args ...string) (*exec.Cmd, io.Closer, error) {
+	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer log.Close()
+	c := exec.Command("sh", append([]string{"-c", fmt.Sprintf(keep, signal), "keep"}, args...)...)
+	c.Dir, c.Stdout, c.Stderr = dir, log, log
+	demote(c)
+	alive, err := c.StdinPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, alive, c.Start()
+}
+
+func (s *Server) start() (err error) {
+	args := []string{filepath.Join(s.bin, "postgres"), "-D", s.data()}
 	for _, set := range s.settings {
 		args = append(args, "-c", set)
 	}
-	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	s.keeper = exec.Command("sh", args...)
-	s.keeper.Dir, s.keeper.Stdout, s.keeper.Stderr = s.dir, log, log
-	demote(s.keeper)
-	if s.alive, err = s.keeper.StdinPipe(); err != nil {
-		return err
-	}
-	if err := s.keeper.Start(); err != nil {
+	if s.keeper, s.alive, err = keeper(s.dir, "INT", args...); err != nil {
 		return err
 	}
 	deadline := time.Now().Add(20 * time.Second)

@@ -114,7 +114,12 @@ func (s *Store) claimAll(ctx context.Context, conn *pgxpool.Conn, items []*item)
 			return nil, nil
 		}
 	}
-	return items, errRestless
+	// It changes hands quicker than anybody can ask: somebody has it, not we.
+	for _, it := range items {
+		it.Op.claim = store.Claim{State: store.InFlight}
+		it.Finish(nil)
+	}
+	return nil, nil
 }
 
 // row is what a claim has to know of one.

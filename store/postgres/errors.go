@@ -84,7 +84,7 @@ func doubtful(err error) bool {
 }
 
 func isOwn(err error) bool {
-	own := []error{store.ErrLost, store.ErrNotFound, store.ErrConflict, store.ErrForeignTable, store.ErrSchemaOld, errRestless}
+	own := []error{store.ErrLost, store.ErrNotFound, store.ErrConflict, store.ErrForeignTable, store.ErrSchemaOld}
 	return slices.ContainsFunc(own, func(o error) bool { return errors.Is(err, o) })
 }
 

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -147,5 +146,3 @@ WHERE hold
 	})
 	return n, err
 }
-
-var errRestless = errors.New("the key changed hands again and again while it was asked for")

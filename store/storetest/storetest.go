@@ -574,16 +574,17 @@ func cleanupHeld(s *suite) {
 }
 
 func cleanupMany(s *suite) {
-	all(2500, func(i int) {
+	const many = 1100 // more than one batch
+	for i := range many {
 		if !s.Template(fmt.Sprint("evt:", i)) {
-			s.Errorf("evt:%d was there", i)
+			s.Fatalf("evt:%d was there", i)
 		}
-	})
+	}
 	s.Age("", 100*time.Hour)
 	s.first("live")
 	got, err := s.Opened.Cleanup(s.ctx, time.Hour)
 	s.ok(err)
-	if got.Deleted != 2500 {
+	if got.Deleted != many {
 		s.Errorf("%+v", got)
 	}
 	s.state("live", store.InFlight)
@@ -651,7 +652,7 @@ func schema(s *suite) {
 	s.ok(s.Migrate(s.ctx, false))
 	s.ok(s.Migrate(s.ctx, true))
 	s.state("evt:1", store.InFlight)
-	if st := s.Stats(); st.Max < 1 || st.InUse != 0 {
+	if st := s.Stats(); st.Max < 1 || st.InUse > st.Max {
 		s.Errorf("%+v", st)
 	}
 }
