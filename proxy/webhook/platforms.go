@@ -24,7 +24,7 @@ func platforms() []Provider {
 			Tolerance: fiveMinutes, Waits: 5 * time.Second, RetryWindow: 24 * hour,
 			Special: "signature v3; a 4xx loses the event: set `WEBHOOK_INVALID_STATUS=503` while the secret is changed", Evidence: evidence(inSource, unconfirmed)},
 		{Name: "hubspot-legacy", Scheme: hubspotLegacy(), EventID: "json:[].eventId+json:[].subscriptionId+json:[].portalId+json:[].occurredAt|json:[].eventId+json:[].subscriptionId+json:[].portalId",
-			Waits: 5 * time.Second, RetryWindow: 24 * hour, Special: "signatures v1 and v2, which are weaker: only where v3 is not sent", Evidence: evidence(inSource, unconfirmed)},
+			Waits: 5 * time.Second, RetryWindow: 24 * hour, Special: "signatures v1 and v2, which are weaker: only where v3 is not sent; v2 needs `WEBHOOK_PUBLIC_URL`", Evidence: evidence(inSource, unconfirmed)},
 		{Name: "mux", Scheme: timedHMAC("Mux-Signature"), EventID: "json:id", Tolerance: fiveMinutes, RetryWindow: 24 * hour, Evidence: inSource},
 		{Name: "notion", Scheme: bodyHMAC("X-Notion-Signature", "hex", "sha256="), EventID: "json:id", RetryWindow: 24 * hour,
 			Special:    "the first request brings the secret: `WEBHOOK_HANDSHAKE=open` lets it through to the application",

@@ -148,7 +148,12 @@ func timedHMAC(header string) Scheme {
 // standardWebhooks is the scheme of the Standard Webhooks specification. Svix's libraries, from which it came, take both
 // names of each header. With two in a request the first named here counts, for the signature and for the key.
 func standardWebhooks(keys, first, second string) Scheme {
-	both := func(name string) string { return "header:" + first + name + "|header:" + second + name }
+	both := func(name string) string {
+		if first == second {
+			return "header:" + first + name
+		}
+		return "header:" + first + name + "|header:" + second + name
+	}
 	return Scheme{algorithm: "hmac-sha256", keys: keys, at: both("signature"), encoding: "base64",
 		signed: "{id}.{timestamp}.{body}", time: both("timestamp"), unit: "s", id: both("id"),
 		list: list{between: " ", is: ",", version: "v1"}}

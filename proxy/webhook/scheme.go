@@ -159,12 +159,10 @@ type signature struct {
 func (v *Verifier) read(r *Request) (c claim, f *Failure) {
 	s := &v.scheme
 	c.algorithm = s.algorithm
-	if s.choose != nil {
-		if c.algorithm, f = s.choose(r); f != nil {
-			return c, f
-		}
-	}
 	text, f := v.at.value(r)
+	if f == nil && s.choose != nil {
+		c.algorithm, f = s.choose(r)
+	}
 	if f != nil {
 		return c, f
 	}

@@ -44,8 +44,9 @@ func (v *Verifier) Sign(r *Request, id string, now time.Time) error {
 	if f != nil {
 		return fmt.Errorf("the body cannot be signed: %s", f.Detail)
 	}
+	whole := cap(r.Body)
 	for i := len(items) - 1; i >= 0; i-- { // from behind, so that the places of the others stay
-		at := cap(r.Body) - cap(items[i].Body)
+		at := whole - cap(items[i].Body)
 		head, tail := r.Body[:at], r.Body[at+len(items[i].Body):]
 		if err := v.signOne(items[i], id, now); err != nil {
 			return err

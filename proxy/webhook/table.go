@@ -9,13 +9,14 @@ import (
 // ProviderTable is the table of all presets for the README, in Markdown.
 func ProviderTable() string {
 	var b strings.Builder
+	cell := strings.NewReplacer("|", `\|`, "\n", `\n`)
 	b.WriteString("| provider | what is verified | what the key is | special | how sure |\n| --- | --- | --- | --- | --- |\n")
 	for _, p := range Providers() {
 		special := p.Special
 		if p.Replay {
 			special = strings.TrimPrefix(special+"; a duplicate gets the first answer again", "; ")
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", p.Name, p.describeVerification(), p.KeyNote, special, p.Evidence)
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", p.Name, cell.Replace(p.describeVerification()), cell.Replace(p.KeyNote), special, p.Evidence)
 	}
 	return b.String()
 }
