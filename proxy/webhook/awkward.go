@@ -40,7 +40,7 @@ func twilio() Scheme {
 				if subtle.ConstantTimeCompare([]byte(strings.ToLower(want)), []byte(hexSHA256(r.Body))) != 1 {
 					return "", failf(Mismatch, "the body does not have the hash that is in the signed URL: something in front changed it")
 				}
-			} else if len(r.Body) > 0 && !isForm(r) {
+			} else if _, err := url.ParseQuery(string(r.Body)); len(r.Body) > 0 && (!isForm(r) || err != nil) {
 				return "", failf(Malformed, "the body is no form and the URL has no bodySHA256: nothing protects the body")
 			}
 			return algorithm, nil

@@ -16,7 +16,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -60,17 +59,14 @@ func newSecrets(t testing.TB, p Provider) (sign, verify []string) {
 	return []string{text}, []string{text}
 }
 
-// rsaKeys take turns: making one is slow.
-var rsaKeys = sync.OnceValue(func() func() *rsa.PrivateKey {
-	var keys [2]*rsa.PrivateKey
-	for i := range keys {
-		keys[i], _ = rsa.GenerateKey(rand.Reader, 2048)
+// rsaKey makes a key that is short, because making one takes long.
+func rsaKey() *rsa.PrivateKey {
+	private, err := rsa.GenerateKey(rand.Reader, 1024)
+	if err != nil {
+		panic(err)
 	}
-	next := 0
-	return func() *rsa.PrivateKey { next++; return keys[next%2] }
-})
-
-func rsaKey() *rsa.PrivateKey { return rsaKeys()() }
+	return private
+}
 
 func privatePEM(t testing.TB, key crypto.Signer) string {
 	t.Helper()

@@ -3,7 +3,9 @@ package webhook
 import (
 	"cmp"
 	"crypto"
+	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
@@ -96,9 +98,9 @@ func parseSecret(s *Scheme, secret string) (keys []key, err error) {
 	if strings.TrimSpace(secret) == "" {
 		return nil, errors.New("it is empty, and would let everybody in")
 	}
-	if s.cert != "" && strings.Contains(secret, "-----BEGIN") {
+	if s.cert != "" && (strings.Contains(secret, "-----BEGIN") || !strings.Contains(s.signed, "{secret}")) {
 		// not a secret but the certificate, for networks that cannot fetch it
-		k.public, k.private, err = parsePEM(secret)
+		k.public, k.private, err = parseKey("rsa", secret)
 		return []key{k}, err
 	}
 	switch s.keys {
@@ -161,40 +163,51 @@ func parseWhsec(k key, openAI bool) ([]key, error) {
 }
 
 // parseKey parses a public key, or a private one (which Sign needs): Ed25519 as 32 bytes (a public key or, when signing,
-// a seed) or 64 (seed and public key), ECDSA as DER in base64, all of them as PEM.
-func parseKey(kind, text string) (crypto.PublicKey, crypto.Signer, error) {
-	if strings.Contains(text, "-----BEGIN") {
-		return parsePEM(text)
-	}
-	var b []byte
-	var err error
-	if kind == "ed25519-hex" {
-		b, err = hex.DecodeString(text)
-	} else {
-		b, err = base64.StdEncoding.DecodeString(text)
-	}
-	switch {
-	case err != nil && kind == "ed25519-hex":
-		return nil, nil, errors.New("it must be the provider's public key in hexadecimal")
-	case err != nil:
-		return nil, nil, errors.New("it must be the provider's public key in base64")
-	case kind == "ecdsa":
-		return parseDER(b)
-	case len(b) == ed25519.PublicKeySize:
-		return ed25519.PublicKey(b), ed25519.NewKeyFromSeed(b), nil
-	case len(b) == ed25519.PrivateKeySize:
-		private := ed25519.NewKeyFromSeed(b[:ed25519.SeedSize])
-		return private.Public(), private, nil
-	}
-	return nil, nil, fmt.Errorf("it has %d bytes where an Ed25519 public key has %d", len(b), ed25519.PublicKeySize)
-}
-
-func parsePEM(text string) (crypto.PublicKey, crypto.Signer, error) {
+// a seed) or 64 (seed and public key), ECDSA as DER in base64, all of them, and certificates, as PEM.
+func parseKey(kind, text string) (public crypto.PublicKey, private crypto.Signer, err error) {
+	var der []byte
+	encoding := "base64"
 	block, _ := pem.Decode([]byte(text))
-	if block == nil {
-		return nil, nil, errors.New("its PEM block cannot be read: it must be whole, line breaks included")
+	switch {
+	case block != nil:
+		der = block.Bytes
+	case strings.Contains(text, "-----BEGIN") || kind == "rsa":
+		return nil, nil, errors.New("it must be a certificate or key in PEM, whole, line breaks included")
+	case kind == "ed25519-hex":
+		encoding = "hexadecimal"
+		der, err = hex.DecodeString(text)
+	default:
+		der, err = base64.StdEncoding.DecodeString(text)
 	}
-	return parseDER(block.Bytes)
+	if err != nil {
+		return nil, nil, fmt.Errorf("it must be the provider's public key in %s", encoding)
+	}
+	if block != nil || kind == "ecdsa" {
+		public, private, err = parseDER(der)
+	} else if len(der) == ed25519.PublicKeySize {
+		public, private = ed25519.PublicKey(der), ed25519.NewKeyFromSeed(der)
+	} else if len(der) == ed25519.PrivateKeySize {
+		private = ed25519.NewKeyFromSeed(der[:ed25519.SeedSize])
+		public = private.Public()
+	} else {
+		err = fmt.Errorf("it has %d bytes where an Ed25519 public key has %d", len(der), ed25519.PublicKeySize)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	ok := false
+	switch kind {
+	case "rsa":
+		_, ok = public.(*rsa.PublicKey)
+	case "ecdsa":
+		_, ok = public.(*ecdsa.PublicKey)
+	default:
+		_, ok = public.(ed25519.PublicKey)
+	}
+	if !ok {
+		return nil, nil, errors.New("it is a key of another kind than this provider uses")
+	}
+	return public, private, nil
 }
 
 func parseDER(der []byte) (crypto.PublicKey, crypto.Signer, error) {
