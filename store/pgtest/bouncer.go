@@ -11,9 +11,10 @@ import (
 	"time"
 )
 
-// Bouncer starts a PgBouncer in transaction mode, with two connections to the
-// server, in front of one of its databases, and returns the URL through it.
-func (s *Server) Bouncer(t testing.TB, database string) string {
+// Bouncer starts a PgBouncer in transaction mode, with two connections to each
+// of the server's databases, and returns what turns a database's URL into the
+// one through it.
+func (s *Server) Bouncer(t testing.TB) func(database string) string {
 	t.Helper()
 	bin, err := exec.LookPath("pgbouncer")
 	if err != nil {
@@ -22,7 +23,7 @@ func (s *Server) Bouncer(t testing.TB, database string) string {
 			t.Fatal("this test needs PgBouncer: install it (Debian: apt-get install pgbouncer)")
 		}
 	}
-	u, err := url.Parse(database)
+	u, err := url.Parse(s.admin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +81,12 @@ default_pool_size = 2
 			t.Fatalf("pgbouncer did not start: %v\n%s", err, log)
 		}
 	}
-	u.RawQuery = "sslmode=disable"
-	return u.String()
+	return func(database string) string {
+		d, err := url.Parse(database)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Host, d.RawQuery = u.Host, "sslmode=disable"
+		return d.String()
+	}
 }

@@ -207,11 +207,11 @@ func TestClaimsThatWaitShareABatch(t *testing.T) {
 
 func TestThroughPgBouncerInTransactionMode(t *testing.T) {
 	server := pgtest.Start(t)
+	through := server.Bouncer(t)
 	storetest.Run(t, func(t *testing.T, o store.Options) storetest.Opened {
 		direct := server.Database(t)
-		through := opened(t, direct, o)
-		s := open(t, server.Bouncer(t, direct)+"&pool_max_conns=8", o)
-		through.Store = s
-		return through
+		both := opened(t, direct, o)
+		both.Store = open(t, through(direct)+"&pool_max_conns=8", o)
+		return both
 	})
 }

@@ -75,3 +75,11 @@ func opened(t testing.TB, url string, o store.Options) storetest.Opened {
 		Delete: func(key string) { exec(`DELETE FROM processed_events WHERE key = $1`, key) },
 	}
 }
+
+// Durable, as in production: what a commit costs is what batches save.
+func BenchmarkStore(b *testing.B) {
+	server := pgtest.StartOwn(b, "fsync=on", "full_page_writes=on")
+	storetest.Benchmark(b, func(b *testing.B, o store.Options) storetest.Store {
+		return open(b, server.Database(b)+"&pool_max_conns=10", o)
+	})
+}

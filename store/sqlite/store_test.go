@@ -66,3 +66,9 @@ func opened(t testing.TB, path string, o store.Options) storetest.Opened {
 		Delete: func(key string) { exec(`DELETE FROM processed_events WHERE key = ?`, key) },
 	}
 }
+
+func BenchmarkStore(b *testing.B) {
+	storetest.Benchmark(b, func(b *testing.B, o store.Options) storetest.Store {
+		return open(b, filepath.Join(b.TempDir(), "hookonce.db"), o)
+	})
+}
