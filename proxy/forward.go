@@ -37,9 +37,9 @@ type attempt struct {
 	renewal *time.Timer
 	over    bool // being settled: no more renewals
 
-	conn       *countedConn // that the request went out on; nil: none was had yet
+	conn       *countedConn // that the request went out on, once connected; nil: it does not count
 	before     int64        // what had been written on it before this request
-	connected  atomic.Bool
+	connected  bool
 	notRenewed atomic.Bool // the lease may have run out, so nothing was sent
 	runsOn     bool        // answered 504, but the upstream still works on it
 }
@@ -127,7 +127,7 @@ func (a *attempt) settle(kind settlementKind, status int) {
 func (a *attempt) abandon() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.key == "" || a.over || a.runsOn {
+	if a.key == "" || a.over {
 		return
 	}
 	a.over = true
@@ -166,7 +166,10 @@ func (a *attempt) prepare(out *http.Request) {
 	out.Header.Del("Http2-Settings")
 	out.TransferEncoding, out.Trailer = nil, nil
 	out.ContentLength = int64(len(d.body))
-	out.Body = &outgoing{attempt: a, rest: bytes.NewReader(d.body), buffered: d.buffered}
+	out.Body = http.NoBody
+	if len(d.body) > 0 {
+		out.Body = io.NopCloser(bytes.NewReader(d.body))
+	}
 	out.GetBody = nil // else net/http would send it again by itself
 	if d.would == Overloaded {
 		out.ContentLength = d.r.ContentLength
@@ -211,34 +214,20 @@ func headerValue(key string) string {
 	return b.String()
 }
 
-// outgoing is the body on its way to the upstream. Its first read comes when a
-// connection is there and nothing has been sent yet: the last moment to find
-// out that the lease may be gone.
-type outgoing struct {
-	attempt  *attempt
-	rest     *bytes.Reader
-	buffered *reservation
-	begun    bool
-}
+var (
+	errNotRenewed = errors.New("the lease could not be renewed in time, so nothing was sent")
+	errSentBefore = errors.New("the request was sent before, and is not sent again")
+)
 
-var errNotRenewed = errors.New("the lease could not be renewed in time, so nothing was sent")
-
-func (o *outgoing) Read(p []byte) (int, error) {
-	if !o.begun {
-		o.begun = true
-		if !o.attempt.mayStart() {
-			o.attempt.notRenewed.Store(true)
-			return 0, errNotRenewed
-		}
+// mayWrite is asked when a connection is there and nothing has been written
+// yet: the last moment to find out that the lease may be gone.
+func (a *attempt) mayWrite() error {
+	if a.notRenewed.Load() || !a.mayStart() {
+		a.notRenewed.Store(true)
+		return errNotRenewed
 	}
-	n, err := o.rest.Read(p)
-	if o.rest.Len() == 0 {
-		o.buffered.release() // the upstream has taken it
-	}
-	return n, err
+	return nil
 }
-
-func (o *outgoing) Close() error { return nil }
 
 // attemptTransport hands a delivery's request to its attempt.
 type attemptTransport struct{}
@@ -258,7 +247,11 @@ var errUpstreamTimeout = errors.New("the application did not answer within UPSTR
 // it up to UpstreamTimeout.
 func (a *attempt) roundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
-	r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: a.gotConn}))
+	buffered := a.d.buffered
+	r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn:      a.gotConn,
+		WroteRequest: func(httptrace.WroteRequestInfo) { buffered.release() }, // the upstream has taken it
+	}))
 	answers := make(chan upstreamAnswer, 1)
 	begun := time.Now()
 	go func() {
@@ -316,30 +309,47 @@ func (a *attempt) runOn(answers <-chan upstreamAnswer, cancel context.CancelFunc
 	defer patience.Stop()
 	got := <-answers
 	log := a.h.Log.With("webhook", a.hook.Name, "key", a.key)
-	switch {
-	case got.err == nil:
-		outcome, kind := a.judge(got.response)
+	kind, status := endLease, 0
+	if got.err == nil {
+		var outcome Outcome
+		outcome, kind = a.judge(got.response)
+		status = got.response.StatusCode
 		got.response.Body.Close()
-		log.Warn("the application answered after UPSTREAM_TIMEOUT", "status", got.response.StatusCode, "as", string(outcome))
-		if a.fixed == "" || kind == complete {
-			a.settle(kind, got.response.StatusCode)
-		}
-	case a.fixed == "":
+		log.Warn("the application answered after UPSTREAM_TIMEOUT", "status", status, "as", string(outcome))
+	} else {
 		log.Warn("the application never answered", "error", got.err.Error())
-		a.settle(endLease, 0)
+	}
+	if a.fixed == "" {
+		a.settle(kind, status)
+	} else {
+		a.settleUnclaimed(kind, status)
 	}
 }
 
+// gotConn is told which connection the request goes out on. net/http may come
+// with another one by itself: where the first was stale, and the request has no
+// body. Then nothing is written unless nothing was before.
 func (a *attempt) gotConn(info httptrace.GotConnInfo) {
-	if counted := countedBelow(info.Conn); counted != nil {
-		a.conn, a.before = counted, counted.writes.Load()
+	counted := countedBelow(info.Conn)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case counted == nil:
+	case a.connected && a.conn != nil && a.conn.writes.Load() > a.before:
+		counted.askFirst(func() error { return errSentBefore })
+		return
+	default:
+		a.before = counted.writes.Load()
+		counted.askFirst(a.mayWrite)
 	}
-	a.connected.Store(true)
+	a.conn, a.connected = counted, true
 }
 
 // sent says whether anything of the request may have reached the upstream.
 func (a *attempt) sent() bool {
-	if !a.connected.Load() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.connected {
 		return false
 	}
 	return a.conn == nil || a.conn.writes.Load() > a.before

@@ -211,7 +211,7 @@ func (h *Handler) deliver(d *delivery) {
 // clear gives back what the delivery held.
 func (d *delivery) clear() {
 	d.buffered.release()
-	if d.attempt != nil {
+	if d.attempt != nil && !d.attempt.runsOn {
 		d.attempt.abandon()
 	}
 }

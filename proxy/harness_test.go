@@ -732,3 +732,13 @@ func head(t testing.TB, r *bufio.Reader) string {
 		}
 	}
 }
+
+// plainAsTLS is a server without TLS where TLS is expected.
+func plainAsTLS(t testing.TB) *url.URL {
+	t.Helper()
+	plain := httptest.NewUnstartedServer(http.NotFoundHandler())
+	plain.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
+	plain.Start()
+	t.Cleanup(plain.Close)
+	return &url.URL{Scheme: "https", Host: plain.Listener.Addr().String()}
+}

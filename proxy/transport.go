@@ -37,9 +37,19 @@ func NewTransport() *http.Transport {
 type countedConn struct {
 	net.Conn
 	writes atomic.Int64
+	ask    atomic.Pointer[func() error]
 }
 
+// askFirst makes the next write ask, and fail without a byte where the answer
+// is an error.
+func (c *countedConn) askFirst(may func() error) { c.ask.Store(&may) }
+
 func (c *countedConn) Write(p []byte) (int, error) {
+	if may := c.ask.Swap(nil); may != nil {
+		if err := (*may)(); err != nil {
+			return 0, err
+		}
+	}
 	c.writes.Add(1)
 	return c.Conn.Write(p)
 }
