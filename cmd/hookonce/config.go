@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"reflect"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -84,6 +85,12 @@ type faults []string
 
 func (f *faults) add(variable, format string, arguments ...any) {
 	*f = append(*f, variable+": "+fmt.Sprintf(format, arguments...))
+}
+
+// has says whether a variable has a fault already: one that could not be
+// parsed is not blamed again for being empty.
+func (f faults) has(variable string) bool {
+	return slices.ContainsFunc(f, func(fault string) bool { return strings.HasPrefix(fault, variable+": ") })
 }
 
 func (f faults) err() error {
@@ -197,7 +204,7 @@ func (c *StoreConfig) validate(vars map[string]string, f *faults) {
 			"(sqlite:/path/on/a/volume/hookonce.db), because a pod's own files go with the pod; postgres://… is for production")
 	}
 	oneOf(f, "ON_UNKNOWN", c.OnUnknown, "release", "hold")
-	if vars["STORE_TIMEOUT"] == "" { // a short lease brings its own short patience
+	if vars["STORE_TIMEOUT"] == "" && c.Lease > 0 { // a short lease brings its own short patience
 		c.StoreTimeout = min(c.StoreTimeout, c.Lease/3)
 	}
 	positive(f, "LEASE", c.Lease)
@@ -232,10 +239,10 @@ func (c *Config) validate(f *faults) {
 	notNegative(f, "CLEANUP_INTERVAL", c.CleanupInterval)
 	notNegative(f, "SHUTDOWN_DELAY", c.ShutdownDelay)
 	notNegative(f, "SHUTDOWN_TIMEOUT", c.ShutdownTimeout)
-	if c.MaxBody <= 0 {
+	if c.MaxBody <= 0 && !f.has("MAX_BODY") {
 		f.add("MAX_BODY", "has to be more than nothing")
 	}
-	if c.MaxBuffered < c.MaxBody {
+	if c.MaxBuffered < c.MaxBody && !f.has("MAX_BUFFERED") {
 		f.add("MAX_BUFFERED", "smaller than MAX_BODY: the largest delivery could never be read; make it at least as large")
 	}
 }
@@ -268,7 +275,7 @@ func oneOf(f *faults, variable, value string, allowed ...string) {
 }
 
 func positive(f *faults, variable string, d time.Duration) {
-	if d <= 0 {
+	if d <= 0 && !f.has(variable) {
 		f.add(variable, "has to be longer than nothing")
 	}
 }

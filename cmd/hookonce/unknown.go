@@ -30,7 +30,7 @@ func checkUnknown(vars map[string]string, known []string, f *faults) {
 				nearest, distance = k, d
 			}
 		}
-		near := distance <= 2 && len(name) >= 5*distance // the shorter the name, the more others resemble it by chance
+		near := distance <= 2 && len(nearest) >= 5*distance // the shorter the name, the more others resemble it by chance
 		if !near && !slices.ContainsFunc(ours, func(begin string) bool { return strings.HasPrefix(name, begin) }) {
 			continue
 		}
