@@ -40,6 +40,8 @@ func twilio() Scheme {
 				if subtle.ConstantTimeCompare([]byte(strings.ToLower(want)), []byte(hexSHA256(r.Body))) != 1 {
 					return "", failf(Mismatch, "the body does not have the hash that is in the signed URL: something in front changed it")
 				}
+			} else if len(r.Body) > maxTwilioForm {
+				return "", failf(Malformed, "the body is larger than any form of Twilio's")
 			} else if _, err := url.ParseQuery(string(r.Body)); len(r.Body) > 0 && (!isForm(r) || err != nil) {
 				return "", failf(Malformed, "the body is no form and the URL has no bodySHA256: nothing protects the body")
 			}
@@ -61,6 +63,9 @@ func twilio() Scheme {
 			return nil
 		}}
 }
+
+// maxTwilioForm bounds what is parsed, several times, before anything is verified. Twilio's forms have a few kilobytes.
+const maxTwilioForm = 1 << 20
 
 func bodySHA256(r *Request) string {
 	_, query, _ := strings.Cut(r.URL, "?")
@@ -179,7 +184,11 @@ func contentful() Scheme {
 		time: "header:" + timestamp, unit: "ms",
 		tokens: map[string]func(*Request) string{
 			"path": func(r *Request) string {
-				path, query, found := strings.Cut(r.Target, "?")
+				target := r.Target
+				if _, rest, ok := strings.Cut(r.URL, "://"); ok { // a proxy in front may have cut off the beginning
+					target = rest[max(strings.IndexByte(rest, '/'), 0):]
+				}
+				path, query, found := strings.Cut(target, "?")
 				if path = escapeURI(path, ";,/?:@&=+$-_.!~*'()#"); found {
 					path += "?" + escapeURI(escapeURI(query, "-_.!~*'()"), ";,/?:@&=+$-_.!~*'()#")
 				}

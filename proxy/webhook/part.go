@@ -14,6 +14,7 @@ import (
 
 // part is one place in a request where a value can be: the currency of key rules and of signature schemes alike.
 type part struct {
+	text   string // as it was written
 	source string // json, header, form, query, sha256
 	name   string // of the header, field or parameter
 	path   []step // into the JSON body, or into the JSON inside the field
@@ -21,7 +22,7 @@ type part struct {
 
 func parsePart(s string) (part, error) {
 	source, name, named := strings.Cut(s, ":")
-	p := part{source: source}
+	p := part{text: s, source: source}
 	var err error
 	switch source {
 	case "sha256":

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -80,36 +81,16 @@ func (p place) value(r *Request) (string, *Failure) {
 			return v, nil
 		}
 	}
-	return "", failf(Missing, "%s is missing: the request is not from this provider, signing is not switched on there, or something in front removed it", p)
+	return "", failf(Missing, "the %s is missing: the request is not from this provider, signing is not switched on there, or something in front removed it", p)
 }
 
+// String names the places in a message: "header Stripe-Signature".
 func (p place) String() string {
 	words := make([]string, len(p))
 	for i, at := range p {
-		words[i] = at.String()
+		words[i] = strings.Replace(at.text, ":", " ", 1)
 	}
 	return strings.Join(words, " or ")
-}
-
-func (p part) String() string {
-	path := ""
-	for _, s := range p.path {
-		if s.each {
-			path += "[]"
-		} else {
-			path += "." + s.name
-		}
-	}
-	path = strings.TrimPrefix(path, ".")
-	switch p.source {
-	case "header":
-		return "the header " + p.name
-	case "json":
-		return "the body's JSON member " + path
-	case "form":
-		return strings.TrimSuffix("the form field "+p.name+" "+path, " ")
-	}
-	return "the parameter " + p.name
 }
 
 // segment is a piece of a compiled template: text, or the token whose value goes there.
@@ -166,38 +147,12 @@ func (v *Verifier) read(r *Request) (c claim, f *Failure) {
 	if f != nil {
 		return c, f
 	}
-	var entries []signature
-	if s.list.between == "" {
-		entries = append(entries, signature{"", []byte(text)})
-		for n := 2; s.numbered; n++ {
-			next := place{{source: "header", name: strings.TrimSuffix(v.at[0].name, "1") + strconv.Itoa(n)}}
-			text, f := next.value(r)
-			if f != nil && f.Reason == Missing {
-				break
-			} else if f != nil {
-				return c, f
-			}
-			entries = append(entries, signature{"", []byte(text)})
-		}
+	entries, f := v.entries(r, text, &c)
+	if f != nil {
+		return c, f
 	}
-	for entry := range strings.SplitSeq(text, s.list.between) {
-		if s.list.between == "" {
-			break
-		}
-		name, value, _ := strings.Cut(strings.TrimSpace(entry), s.list.is)
-		if name == s.list.time && s.list.time != "" {
-			if c.time != "" {
-				return c, failf(Malformed, "%s has more than one timestamp", v.at)
-			}
-			c.time = value
-			continue
-		}
-		for _, k := range v.keys {
-			if name == k.version {
-				entries = append(entries, signature{name, []byte(value)})
-				break
-			}
-		}
+	if len(entries) > maxSignatures {
+		return c, failf(Malformed, "the %s has more than %d signatures", v.at, maxSignatures)
 	}
 	for _, e := range entries {
 		if e.bytes, f = v.decode(c.algorithm, e); f == nil {
@@ -206,12 +161,12 @@ func (v *Verifier) read(r *Request) (c claim, f *Failure) {
 	}
 	if len(c.signatures) == 0 {
 		if f == nil {
-			f = failf(Malformed, "%s has no signature of the version %s", v.at, v.keys[0].version)
+			f = failf(Malformed, "the %s has no signature of the version %s", v.at, v.keys[0].version)
 		}
 		return c, f
 	}
 	if s.list.time != "" && c.time == "" {
-		return c, failf(Malformed, "%s has no timestamp", v.at)
+		return c, failf(Malformed, "the %s has no timestamp", v.at)
 	}
 	if v.signsTime && s.list.time == "" {
 		if c.time, f = v.time.value(r); f != nil {
@@ -234,6 +189,42 @@ func (v *Verifier) read(r *Request) (c claim, f *Failure) {
 	return c, f
 }
 
+// maxSignatures bounds what one request can make us check: providers send one for each secret in use.
+const maxSignatures = 16
+
+// entries splits the text in which the signatures are into those of a known version, and puts the time, if it is there
+// too, into the claim.
+func (v *Verifier) entries(r *Request, text string, c *claim) (entries []signature, f *Failure) {
+	l := v.scheme.list
+	if l.between == "" {
+		entries = append(entries, signature{"", []byte(text)})
+		for n := 2; v.scheme.numbered && n <= maxSignatures+1; n++ {
+			next := place{{source: "header", name: strings.TrimSuffix(v.at[0].name, "1") + strconv.Itoa(n)}}
+			if text, f = next.value(r); f != nil {
+				break
+			}
+			entries = append(entries, signature{"", []byte(text)})
+		}
+		if f != nil && f.Reason == Missing {
+			f = nil
+		}
+		return entries, f
+	}
+	for entry := range strings.SplitSeq(text, l.between) {
+		name, value, _ := strings.Cut(strings.TrimSpace(entry), l.is)
+		switch {
+		case name == l.time && l.time != "":
+			if c.time != "" {
+				return nil, failf(Malformed, "the %s has more than one timestamp", v.at)
+			}
+			c.time = value
+		case slices.ContainsFunc(v.keys, func(k key) bool { return k.version == name }):
+			entries = append(entries, signature{name, []byte(value)})
+		}
+	}
+	return entries, nil
+}
+
 // decode turns a signature's text into bytes. A length that the algorithm cannot have is told as malformed: it is what
 // hex given for base64 looks like.
 func (v *Verifier) decode(algorithm string, e signature) (b []byte, f *Failure) {
@@ -241,10 +232,10 @@ func (v *Verifier) decode(algorithm string, e signature) (b []byte, f *Failure) 
 	if p := v.scheme.prefix; len(text) >= len(p) && strings.EqualFold(text[:len(p)], p) {
 		text = text[len(p):]
 	} else if !v.scheme.bare {
-		return nil, failf(Malformed, "%s does not begin with %q", v.at, p)
+		return nil, failf(Malformed, "the %s does not begin with %q", v.at, p)
 	}
 	if text == "" {
-		return nil, failf(Malformed, "%s has no signature", v.at)
+		return nil, failf(Malformed, "the %s has no signature", v.at)
 	}
 	var err error
 	switch v.scheme.encoding {
@@ -258,13 +249,13 @@ func (v *Verifier) decode(algorithm string, e signature) (b []byte, f *Failure) 
 		b = []byte(text)
 	}
 	if err != nil {
-		return nil, failf(Malformed, "the signature in %s is not written in %s", v.at, v.scheme.encoding)
+		return nil, failf(Malformed, "the signature in the %s is not written in %s", v.at, v.scheme.encoding)
 	}
 	if e.version == "v1a" {
 		algorithm = "ed25519"
 	}
 	if size := signatureSize(algorithm); size > 0 && len(b) != size {
-		return nil, failf(Malformed, "the signature in %s has %d bytes where %s has %d: it is cut off, or another encoding than %s", v.at, len(b), algorithm, size, v.scheme.encoding)
+		return nil, failf(Malformed, "the signature in the %s has %d bytes where %s has %d: it is cut off, or another encoding than %s", v.at, len(b), algorithm, size, v.scheme.encoding)
 	}
 	return b, nil
 }

@@ -74,7 +74,7 @@ func (v *Verifier) signOne(r *Request, id string, now time.Time) error {
 		if present, f := v.id.value(r); f == nil && id == "" {
 			c.id = present
 		} else if id == "" {
-			return fmt.Errorf("%s is signed too: an id must be given", v.id)
+			return fmt.Errorf("the %s is signed too: an id must be given", v.id)
 		} else {
 			v.id.set(r, id)
 		}
@@ -102,9 +102,9 @@ func (v *Verifier) signOne(r *Request, id string, now time.Time) error {
 		v.write(&m, r, &c, k)
 		sum, err = k.private.Sign(rand.Reader, m, crypto.Hash(0))
 	default:
-		h := hashes(c.algorithm)()
+		h := hashOf(c.algorithm).New()
 		v.write(h, r, &c, k)
-		sum, err = k.private.Sign(rand.Reader, h.Sum(nil), cryptoHash(c.algorithm))
+		sum, err = k.private.Sign(rand.Reader, h.Sum(nil), hashOf(c.algorithm))
 	}
 	if err != nil {
 		return err

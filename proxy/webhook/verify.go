@@ -5,11 +5,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/hmac"
-	"crypto/md5"
+	_ "crypto/md5" // for crypto.Hash.New, like the others
 	"crypto/rsa"
-	"crypto/sha1"
-	"crypto/sha256"
-	"crypto/sha512"
+	_ "crypto/sha1"
+	_ "crypto/sha256"
+	_ "crypto/sha512"
 	"crypto/subtle"
 	"crypto/x509"
 	"hash"
@@ -51,7 +51,7 @@ func (v *Verifier) Verify(r *Request, now time.Time) *Failure {
 			return f
 		}
 		if !v.matches(item, &c) {
-			return failf(Mismatch, "%s is no signature of this request with the configured secret: %s", v.at, v.cause(r))
+			return failf(Mismatch, "the %s is no signature of this request with the configured secret: %s", v.at, v.cause(r))
 		}
 		if f := v.age(c, item, now); f != nil {
 			return f
@@ -112,7 +112,7 @@ func (v *Verifier) matchesKey(r *Request, c *claim, k *key) bool {
 	default:
 		h := k.hash(algorithm)
 		v.write(h, r, c, k)
-		sum = h.Sum(make([]byte, 0, sha512.Size))
+		sum = h.Sum(make([]byte, 0, 64))
 	}
 	for _, s := range c.signatures {
 		if s.version != k.version {
@@ -128,7 +128,7 @@ func (v *Verifier) matchesKey(r *Request, c *claim, k *key) bool {
 			ok = isKey && ecdsa.VerifyASN1(public, sum, s.bytes)
 		case "rsa-sha1", "rsa-sha256":
 			public, isKey := public.(*rsa.PublicKey)
-			ok = isKey && rsa.VerifyPKCS1v15(public, cryptoHash(algorithm), sum, s.bytes) == nil
+			ok = isKey && rsa.VerifyPKCS1v15(public, hashOf(algorithm), sum, s.bytes) == nil
 		default:
 			ok = subtle.ConstantTimeCompare(sum, s.bytes) == 1
 		}
@@ -149,32 +149,20 @@ func (m *message) Write(p []byte) (int, error) {
 
 // hash returns the keyed hash of an HMAC scheme, the plain one of the others.
 func (k *key) hash(algorithm string) hash.Hash {
-	fresh := hashes(algorithm)
 	if strings.HasPrefix(algorithm, "hmac-") {
-		return hmac.New(fresh, k.secret)
+		return hmac.New(hashOf(algorithm).New, k.secret)
 	}
-	return fresh()
+	return hashOf(algorithm).New()
 }
 
-func hashes(algorithm string) func() hash.Hash {
-	switch cryptoHash(algorithm) {
-	case crypto.SHA1:
-		return sha1.New
-	case crypto.SHA512:
-		return sha512.New
-	case crypto.MD5:
-		return md5.New
-	}
-	return sha256.New
-}
-
-func cryptoHash(algorithm string) crypto.Hash {
-	switch {
-	case strings.HasSuffix(algorithm, "-sha1"):
+func hashOf(algorithm string) crypto.Hash {
+	_, name, _ := strings.Cut(algorithm, "-")
+	switch name {
+	case "sha1":
 		return crypto.SHA1
-	case strings.HasSuffix(algorithm, "-sha512"):
+	case "sha512":
 		return crypto.SHA512
-	case strings.HasSuffix(algorithm, "-md5"):
+	case "md5":
 		return crypto.MD5
 	}
 	return crypto.SHA256
@@ -186,7 +174,7 @@ func signatureSize(algorithm string) int {
 	case algorithm == "ed25519":
 		return ed25519.SignatureSize
 	case algorithm == "sha256", strings.HasPrefix(algorithm, "hmac-"):
-		return cryptoHash(algorithm).Size()
+		return hashOf(algorithm).Size()
 	}
 	return 0
 }
@@ -200,7 +188,7 @@ func (v *Verifier) certificate(r *Request) (*x509.Certificate, *Failure) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" || u.User != nil || u.Port() != "" || !v.scheme.certHost(u) {
-		return nil, failf(Mismatch, "%s is not an https address of the provider's: its certificate is not fetched", v.cert)
+		return nil, failf(Mismatch, "the %s is not an https address of the provider's: its certificate is not fetched", v.cert)
 	}
 	if v.keys[0].public != nil {
 		return nil, nil // the certificate is configured
