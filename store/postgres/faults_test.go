@@ -145,8 +145,8 @@ func TestReadOnlyConnectionsAreThrownAway(t *testing.T) {
 	url := server.Database(t)
 	s := open(t, url, shortOptions())
 	fill(t, s, "before ")
-	server.Exec(t, url, `ALTER ROLE postgres SET default_transaction_read_only = on;
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hookonce'`)
+	server.Exec(t, url, "ALTER ROLE postgres SET default_transaction_read_only = on")
+	server.Exec(t, url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hookonce'")
 	_, err := s.Claim(t.Context(), "evt:1", store.NewToken())
 	if err == nil || !strings.Contains(err.Error(), "read-only") {
 		t.Errorf("got %v", err)

@@ -57,6 +57,9 @@ func Open(rawURL string, o store.Options) (*Store, error) {
 		// Whoever names several hosts means "the one that can be written to".
 		cc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
+	// A stale connection is found out by the statement itself, which is then
+	// asked again: a ping before each would cost a round trip at low load.
+	cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	g := &gate{turn: make(chan struct{}, 1), wait: o.Timeout}
 	cfg.BeforeConnect, cfg.AfterConnect = g.enter, g.leave
 

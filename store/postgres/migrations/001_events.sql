@@ -26,7 +26,10 @@ CREATE INDEX ON {table} (key) WHERE hold;
 
 ALTER TABLE {table} SET (
   -- Each row is inserted and, moments later, updated once: room for the new
-  -- versions on the same page keeps those updates heap-only.
+  -- versions on the same page keeps those updates heap-only. Measured: 99 % of
+  -- them with 16 deliveries at once, 52 % with 128. With 50 it is all of them
+  -- there too, for 1.4 times the table and 0.8 times the write-ahead log: set
+  -- that where the disk is not what is scarce.
   fillfactor = 85,
   -- Cleanup deletes by the day: 20 % of a month's keys (the default) is too
   -- late to make the room of what it deleted usable again.
