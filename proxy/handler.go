@@ -140,17 +140,11 @@ type delivery struct {
 // ServeHTTP takes a delivery through its steps, and lets everything else pass.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	hook, rest, misspelt := h.match(r)
-	switch read := readOnly(r.Method); {
-	case hook == nil:
+	read := readOnly(r.Method)
+	switch {
+	case hook == nil, read && h.Observe:
 		h.passThrough(w, r)
-	case read && h.Observe:
-		h.passThrough(w, r)
-	case read && misspelt:
-		h.refuse(w, http.StatusBadRequest, misspeltPath)
-	case read && hook.RejectReads:
-		w.Header().Set("Allow", "POST")
-		h.refuse(w, http.StatusMethodNotAllowed, "This webhook takes deliveries only (WEBHOOK_GET=reject).")
-	case read:
+	case read && !misspelt && !hook.RejectReads:
 		dropMethodOverrides(r.Header)
 		h.passThrough(w, r)
 	default:
@@ -159,7 +153,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d := &delivery{w: w, r: r, hook: hook, rest: rest, misspelt: misspelt, started: time.Now()}
 		h.Metrics.Begin(hook.Name)
 		defer h.finish(d) // also when the answer breaks off: httputil panics then
-		h.deliver(d)
+		switch {
+		case read && misspelt:
+			h.answer(d, end(BadRequest).with(0, misspeltPath))
+		case read:
+			w.Header().Set("Allow", "POST")
+			h.answer(d, end(BadRequest).with(http.StatusMethodNotAllowed, "This webhook takes deliveries only (WEBHOOK_GET=reject)."))
+		default:
+			h.deliver(d)
+		}
 	}
 }
 
@@ -220,6 +222,9 @@ func (d *delivery) clear() {
 // cannot be signed are recognised before, those that are signed after it; both
 // go to the application unclaimed.
 func (h *Handler) verify(d *delivery) *ending {
+	if d.misspelt {
+		return end(BadRequest).with(0, misspeltPath)
+	}
 	d.request = webhook.Request{
 		Method: d.r.Method,
 		Target: d.r.RequestURI,
@@ -240,9 +245,6 @@ func (h *Handler) verify(d *delivery) *ending {
 	case handshake == webhook.AnsweredHandshake,
 		handshake == webhook.OpenHandshake && d.hook.OpenHandshake:
 		return end(Handshake)
-	}
-	if d.misspelt {
-		return end(BadRequest).with(0, misspeltPath)
 	}
 	verifier := d.hook.Verifier()
 	if verifier == nil {

@@ -8,27 +8,30 @@ import (
 )
 
 // splitTarget splits a request target as it came over the wire into its raw
-// path and its raw query. An absolute-form target loses scheme and host.
+// path and its raw query. An absolute-form target loses scheme and host, and so
+// does what some parsers take for one (http:/path).
 func splitTarget(target string) (rawPath, rawQuery string) {
 	rawPath, rawQuery, _ = strings.Cut(target, "?")
-	if !strings.HasPrefix(rawPath, "/") {
-		if _, rest, ok := strings.Cut(rawPath, "://"); ok {
-			slash := strings.IndexByte(rest, '/')
-			if slash < 0 {
-				return "/", rawQuery
-			}
-			rawPath = rest[slash:]
+	if strings.HasPrefix(rawPath, "/") {
+		return rawPath, rawQuery
+	}
+	if _, rest, ok := strings.Cut(rawPath, ":"); ok {
+		rawPath = rest
+		if afterScheme, ok := strings.CutPrefix(rest, "//"); ok {
+			_, rawPath, _ = strings.Cut(afterScheme, "/")
+			rawPath = "/" + rawPath
 		}
 	}
 	return rawPath, rawQuery
 }
 
 // fold brings every spelling of a path that some application may take for
-// another one to a single form: percent-decoded (until nothing is left to
-// decode), backslashes as slashes, dot segments and repeated slashes resolved,
-// no trailing slash, no matrix parameters, lower case.
+// another one to a single form: without what looks like a fragment (Node's
+// parsers cut it off), percent-decoded (until nothing is left to decode),
+// backslashes as slashes, dot segments and repeated slashes resolved, no
+// trailing slash, no matrix parameters, lower case.
 func fold(rawPath string) string {
-	p := rawPath
+	p, _, _ := strings.Cut(rawPath, "#")
 	for range 4 { // nobody decodes more often
 		decoded, err := url.PathUnescape(p)
 		if err != nil || decoded == p {
@@ -85,7 +88,7 @@ func (h *Handler) match(r *http.Request) (hook *Webhook, rest string, misspelt b
 	if hook == nil {
 		return nil, "", false
 	}
-	return hook, rest, !canonical(rest)
+	return hook, rest, !canonical(rest) || !hook.covers(folded)
 }
 
 // covers says whether a folded path is this webhook's, or that of its subtree.
@@ -98,29 +101,29 @@ func (w *Webhook) covers(folded string) bool {
 }
 
 // canonical says whether the rest of a path below a subtree is spelt in the
-// one way that is accepted: no empty or dot segment, and nothing
-// percent-encoded that need not be (RFC 3986, section 6.2.2: unreserved
-// characters), except that a trailing slash may stand.
+// one way that is accepted: no empty or dot segment (a trailing slash may
+// stand), no matrix parameters, no byte that a path cannot carry as it is (RFC
+// 3986, section 3.3), and nothing percent-encoded that need not be (section
+// 6.2.2: unreserved characters).
 func canonical(rest string) bool {
-	if rest == "" {
-		return true
-	}
-	for i, segment := range strings.Split(rest, "/") {
-		last := i == strings.Count(rest, "/")
-		if segment == "" && !last {
-			return false
-		}
+	segments := strings.Split(rest, "/")
+	for i, segment := range segments {
 		plain, err := url.PathUnescape(segment)
-		if err != nil || plain == "." || plain == ".." || strings.ContainsAny(plain, "\\") {
+		if err != nil || plain == "." || plain == ".." || strings.Contains(plain, `\`) ||
+			segment == "" && i < len(segments)-1 {
 			return false
 		}
 	}
-	for i := 0; i+2 < len(rest); i++ {
-		if rest[i] == '%' {
-			c, err := url.PathUnescape(rest[i : i+3])
-			if err != nil || unreserved(c[0]) || strings.ToUpper(rest[i:i+3]) != rest[i:i+3] {
+	for i := 0; i < len(rest); i++ {
+		switch c := rest[i]; {
+		case c == '%':
+			encoded, _ := url.PathUnescape(rest[i : i+3]) // is valid, see above
+			if unreserved(encoded[0]) || strings.ToUpper(rest[i:i+3]) != rest[i:i+3] {
 				return false
 			}
+			i += 2
+		case !unreserved(c) && strings.IndexByte("/!$&'()*+,=:@", c) < 0:
+			return false
 		}
 	}
 	return true

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"sync"
 )
 
@@ -62,7 +63,7 @@ func (h *Handler) setTarget(u *url.URL, target string) {
 	rawPath, rawQuery := splitTarget(target)
 	rawPath = h.Upstream.EscapedPath() + rawPath
 	u.RawQuery = rawQuery
-	u.ForceQuery = rawQuery == "" && target[len(target)-1:] == "?"
+	u.ForceQuery = rawQuery == "" && strings.HasSuffix(target, "?")
 	if plain, err := url.PathUnescape(rawPath); err == nil {
 		u.Path, u.RawPath = plain, rawPath
 	}
