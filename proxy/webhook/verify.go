@@ -187,7 +187,7 @@ func (v *Verifier) certificate(r *Request) (*x509.Certificate, *Failure) {
 		return nil, f
 	}
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "https" || u.User != nil || u.Port() != "" || !v.scheme.certHost(u) {
+	if err != nil || u.Scheme != "https" || u.User != nil || !v.scheme.certHost(u) {
 		return nil, failf(Mismatch, "the %s is not an https address of the provider's: its certificate is not fetched", v.cert)
 	}
 	if v.keys[0].public != nil {
