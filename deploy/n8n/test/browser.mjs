@@ -57,7 +57,7 @@ export async function editor({ check, front, n8n, workflow, newEvent, rows }) {
     });
     await check('browser: executions list', async () => {
       await page.goto(`${front.url}/workflow/${workflow.id}/executions`);
-      await page.locator('[data-test-id="execution-list-item"], [data-test-id="workflow-execution-list-item"]').first().waitFor();
+      await page.locator('[data-test-id^="execution-details-"]').first().waitFor();
       await shot('4-executions');
       assert.deepEqual(foreign, [], 'the browser went round hookonce');
     });

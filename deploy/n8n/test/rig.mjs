@@ -98,6 +98,8 @@ export class N8N {
       N8N_PERSONALIZATION_ENABLED: 'false', N8N_HIRING_BANNER_ENABLED: 'false', N8N_DYNAMIC_BANNERS_ENABLED: 'false',
       N8N_COMMUNITY_PACKAGES_ENABLED: 'false', N8N_VERIFIED_PACKAGES_ENABLED: 'false', N8N_ONBOARDING_FLOW_DISABLED: 'true',
       N8N_DISABLED_MODULES: 'mcp-registry,insights,mcp,instance-ai,agents,chat-hub,community-packages',
+      // For bursts: n8n's own pool has 2 connections, and all that comes would run at once.
+      DB_POSTGRESDB_POOL_SIZE: 10, N8N_CONCURRENCY_PRODUCTION_LIMIT: 20,
       // Executions in a few milliseconds of CPU time instead of a tenth of a second: the checks bring many.
       N8N_EXPRESSION_ENGINE: 'legacy',
     };
