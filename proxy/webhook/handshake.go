@@ -73,11 +73,15 @@ func asanaSecret(r *Request) bool {
 }
 
 // notionToken matches the request that brings Notion's verification token: an object with this member alone.
-func notionToken(r *Request) bool {
-	return r.Method == "POST" && len(r.Body) < 1<<10 && regexp.MustCompile(`^\s*{\s*"verification_token"\s*:\s*"[^"\\]+"\s*}\s*$`).Match(r.Body)
+func notionToken() func(*Request) bool {
+	shape := regexp.MustCompile(`^\s*{\s*"verification_token"\s*:\s*"[^"\\]+"\s*}\s*$`)
+	return func(r *Request) bool { return r.Method == "POST" && len(r.Body) < 1<<10 && shape.Match(r.Body) }
 }
 
 // wooPing matches the ping with which WooCommerce tries a new webhook.
-func wooPing(r *Request) bool {
-	return r.Method == "POST" && r.Header["X-Wc-Webhook-Signature"] == nil && isForm(r) && regexp.MustCompile(`^webhook_id=[0-9]{1,20}$`).Match(r.Body)
+func wooPing() func(*Request) bool {
+	shape := regexp.MustCompile(`^webhook_id=[0-9]{1,20}$`)
+	return func(r *Request) bool {
+		return r.Method == "POST" && r.Header["X-Wc-Webhook-Signature"] == nil && isForm(r) && shape.Match(r.Body)
+	}
 }

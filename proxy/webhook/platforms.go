@@ -29,7 +29,7 @@ func platforms() []Provider {
 		{Name: "notion", Scheme: bodyHMAC("X-Notion-Signature", "hex", "sha256="), EventID: "json:id", RetryWindow: 24 * hour,
 			Special:    "the first request brings the secret: `WEBHOOK_HANDSHAKE=open` lets it through to the application",
 			Evidence:   inSource,
-			handshakes: []handshake{{OpenHandshake, notionToken}}},
+			handshakes: []handshake{{OpenHandshake, notionToken()}}},
 		{Name: "asana", Scheme: bodyHMAC("X-Hook-Signature", "hex", ""), EventID: "json:events[].created_at+sha256", MissingID: "forward", Waits: 10 * time.Second, RetryWindow: 24 * hour,
 			Special:    "the first request brings the secret: `WEBHOOK_HANDSHAKE=open` lets it through to the application; heartbeats are forwarded unclaimed",
 			Evidence:   inDocs,

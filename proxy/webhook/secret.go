@@ -163,7 +163,7 @@ func parseWhsec(k key, openAI bool) ([]key, error) {
 }
 
 // parseKey parses a public key, or a private one (which Sign needs): Ed25519 as 32 bytes (a public key or, when signing,
-// a seed) or 64 (seed and public key), ECDSA as DER in base64, all of them, and certificates, as PEM.
+// a seed) or 64 (seed and public key), the others and certificates as DER in base64, all of them as PEM.
 func parseKey(kind, text string) (public crypto.PublicKey, private crypto.Signer, err error) {
 	var der []byte
 	encoding := "base64"
@@ -171,8 +171,8 @@ func parseKey(kind, text string) (public crypto.PublicKey, private crypto.Signer
 	switch {
 	case block != nil:
 		der = block.Bytes
-	case strings.Contains(text, "-----BEGIN") || kind == "rsa":
-		return nil, nil, errors.New("it must be a certificate or key in PEM, whole, line breaks included")
+	case strings.Contains(text, "-----BEGIN"):
+		return nil, nil, errors.New("its PEM block cannot be read: it must be whole, line breaks included")
 	case kind == "ed25519-hex":
 		encoding = "hexadecimal"
 		der, err = hex.DecodeString(text)
@@ -180,9 +180,9 @@ func parseKey(kind, text string) (public crypto.PublicKey, private crypto.Signer
 		der, err = base64.StdEncoding.DecodeString(text)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("it must be the provider's public key in %s", encoding)
+		return nil, nil, fmt.Errorf("it must be the provider's public key or certificate, in %s or PEM", encoding)
 	}
-	if block != nil || kind == "ecdsa" {
+	if block != nil || kind == "ecdsa" || kind == "rsa" {
 		public, private, err = parseDER(der)
 	} else if len(der) == ed25519.PublicKeySize {
 		public, private = ed25519.PublicKey(der), ed25519.NewKeyFromSeed(der)

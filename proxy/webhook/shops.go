@@ -16,7 +16,7 @@ func shops() []Provider {
 			Special: "also the newer Events, whose headers lack the `X-`; test notifications from the shop's settings are signed with another key", Evidence: inSource},
 		{Name: "woocommerce", Scheme: woo, EventID: "header:X-WC-Webhook-Delivery-ID+sha256", Waits: 60 * time.Second, NoRetry: true,
 			Special: "the delivery id alone is shared by events of one second; never retries; its unsigned ping is answered", Evidence: inSource,
-			handshakes: []handshake{{AnsweredHandshake, wooPing}}},
+			handshakes: []handshake{{AnsweredHandshake, wooPing()}}},
 		{Name: "contentful", Scheme: contentful(), EventID: "header:X-Contentful-Idempotency-Key+sha256", MissingID: "forward", Tolerance: 30 * time.Second,
 			Special: "signs method, path and listed headers too", Evidence: evidence(inSource, inDocs)},
 		{Name: "sanity", Scheme: sanity, EventID: "header:Idempotency-Key", MissingID: "forward", RetryWindow: time.Minute,
