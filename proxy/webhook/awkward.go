@@ -69,7 +69,7 @@ const maxTwilioForm = 1 << 20
 
 func bodySHA256(r *Request) string {
 	_, query, _ := strings.Cut(r.URL, "?")
-	if values := pairs(query, "bodySHA256"); len(values) > 0 {
+	if values := pairs([]byte(query), "bodySHA256"); len(values) > 0 {
 		return values[0]
 	}
 	return ""

@@ -17,6 +17,9 @@ type step struct {
 // maxSteps bounds a path, so that the scanner keeps its notes on the stack.
 const maxSteps = 16
 
+// maxFound bounds the values that one path can lead to: a body of any size may have millions of elements.
+const maxFound = 1 << 16
+
 // jsonValue is a value that a path led to. Text is a part of the document, undecoded: a string without its quotes, a
 // number's digits, an object or array with its brackets. The zero value marks an array element that has no such value.
 type jsonValue struct {
@@ -25,7 +28,8 @@ type jsonValue struct {
 }
 
 // find returns what path leads to in doc, in document order, and whether doc as a whole is valid JSON. Of duplicate
-// members the last one counts, on every level, as in the parsers of the applications behind the proxy. One forward pass
+// members the last one counts, on every level, as in the parsers of the applications behind the proxy. (More than maxFound
+// values are as good as none.) One forward pass
 // without recursion and without a tree: bodies have megabytes, nesting has no limit, and this runs on every delivery.
 func find(doc []byte, path []step) (found []jsonValue, valid bool) {
 	var (
@@ -163,6 +167,9 @@ member:
 	goto value
 
 element:
+	if len(found) > maxFound {
+		return nil, false
+	}
 	on = depth == matched+1 && path[matched].each
 	goto value
 }

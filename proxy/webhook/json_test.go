@@ -62,6 +62,7 @@ func TestJSONIDs(t *testing.T) {
 		{"a duplicate in an element", "json:events[].id", `{"events":[{"id":"a"},{"id":"b","id":"c"}]}`, "a,c"},
 		{"array of values", "json:ids[]", `{"ids":["a","b"]}`, "a,b"},
 		{"deep nesting", "json:id", `{"a":` + deep + `,"id":"evt_1"}`, "evt_1"},
+		{"more elements than anybody sends", "json:a[]", `{"a":[` + strings.Repeat("1,", maxFound+1) + `1]}`, ""},
 		{"a dot in a name", "json:a%2Eb", `{"a.b":"1","a":{"b":"2"}}`, "1"},
 		{"a member called []", "json:a[]", `{"a":{"[]":1}}`, ""},
 		{"percent in a composite", "json:a+json:b", `{"a":"1%2B","b":"2"}`, "1%252B+2"},

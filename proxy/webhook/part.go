@@ -139,7 +139,7 @@ func (p part) all(r *Request) []string {
 	case "form":
 		values = formValues(r, p.name)
 	case "query":
-		values = pairs(r.RawQuery(), p.name)
+		values = pairs([]byte(r.RawQuery()), p.name)
 	}
 	if len(values) == 0 || values[0] == "" {
 		return nil
@@ -190,7 +190,7 @@ func formValues(r *Request, name string) []string {
 	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
 	case kind == "application/x-www-form-urlencoded":
-		return pairs(string(r.Body), name)
+		return pairs(r.Body, name)
 	case err != nil || kind != "multipart/form-data" || params["boundary"] == "":
 		return nil
 	}
@@ -214,20 +214,20 @@ func formValues(r *Request, name string) []string {
 	}
 }
 
-// pairs are the decoded values of name in urlencoded text.
-func pairs(encoded, name string) []string {
+// pairs are the decoded values of name in urlencoded text, which is not copied: it may be a body of any size.
+func pairs(encoded []byte, name string) []string {
 	var values []string
-	for pair := range strings.SplitSeq(encoded, "&") {
-		key, value, _ := strings.Cut(pair, "=")
-		if key == "" {
+	for pair := range bytes.SplitSeq(encoded, []byte("&")) {
+		key, value, _ := bytes.Cut(pair, []byte("="))
+		if len(key) == 0 || len(key) > 3*len(name) { // longer than the name with every byte escaped
 			continue
 		}
-		if k, err := url.QueryUnescape(key); err != nil || k != name {
+		if k, err := url.QueryUnescape(string(key)); err != nil || k != name {
 			continue
 		}
-		v, err := url.QueryUnescape(value)
+		v, err := url.QueryUnescape(string(value))
 		if err != nil {
-			v = value // not encoded after all: as it stands it is still its own id
+			v = string(value) // not encoded after all: as it stands it is still its own id
 		}
 		values = append(values, v)
 	}
