@@ -26,9 +26,13 @@ func (h *Handler) answer(d *delivery, e *ending) {
 	if m.retryAfter {
 		header.Set("Retry-After", retryAfter)
 	}
+	d.ending, d.status = *e, status
 	var body []byte
 	switch e.outcome {
 	case Duplicate:
+		if h.replay(d) {
+			return
+		}
 		status, body = d.hook.DuplicateStatus, []byte(d.hook.DuplicateBody)
 		if d.hook.DuplicateContentType != "" {
 			header.Set("Content-Type", d.hook.DuplicateContentType)
@@ -36,7 +40,7 @@ func (h *Handler) answer(d *delivery, e *ending) {
 	case InvalidSignature:
 		status = d.hook.InvalidStatus
 	}
-	d.ending, d.status = *e, status
+	d.status = status
 	if detail == "" { // an answer of its own shape, or an empty one
 		header.Set("Content-Length", strconv.Itoa(len(body)))
 		d.w.WriteHeader(status)
@@ -108,6 +112,9 @@ func (h *Handler) finish(d *delivery) {
 	}
 	if e.err != nil {
 		fields = append(fields, slog.String("error", e.err.Error()))
+	}
+	if d.hook.Provider.NoRetry && e.outcome.leavesUndone() {
+		fields = append(fields, slog.String("advice", "this provider does not send again by itself: redeliver the event from its settings"))
 	}
 	h.Log.LogAttrs(ctx, level, "delivery", fields...)
 }

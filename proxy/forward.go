@@ -181,6 +181,9 @@ func (a *attempt) prepare(out *http.Request) {
 	if a.h.Observe {
 		return
 	}
+	if a.hook.Replay {
+		out.Header.Del("Accept-Encoding") // what is kept has to suit every repeat
+	}
 	for name := range out.Header {
 		if folded := strings.ReplaceAll(name, "_", "-"); len(folded) > 9 && strings.EqualFold(folded[:9], "Hookonce-") {
 			delete(out.Header, name)
@@ -363,6 +366,9 @@ func (h *Handler) answered(response *http.Response) error {
 	d.status = response.StatusCode
 	outcome, kind := a.judge(response)
 	if a.fixed == "" {
+		if outcome == Forwarded && a.hook.Replay && !h.Observe {
+			a.keepAnswer(response)
+		}
 		a.settle(kind, response.StatusCode)
 		d.ending = *end(outcome)
 	} else {
@@ -439,7 +445,7 @@ func (a *attempt) notAccepted(response *http.Response) bool {
 
 // failed ends a delivery that got no answer from the upstream (httputil's
 // ErrorHandler). What was sent decides, not what the error says.
-func (h *Handler) failed(w http.ResponseWriter, r *http.Request, err error) {
+func (h *Handler) failed(_ http.ResponseWriter, r *http.Request, err error) {
 	a := attemptOf(r)
 	d := a.d
 	claimed := a.fixed == ""

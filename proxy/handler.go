@@ -23,6 +23,8 @@ type Store interface {
 	Complete(ctx context.Context, key string, t store.Token, status int) error
 	Release(ctx context.Context, key string, t store.Token) error
 	EndLease(ctx context.Context, key string, t store.Token) error
+	KeepAnswer(ctx context.Context, key string, t store.Token, a store.Answer) error
+	Answer(ctx context.Context, key string) (store.Answer, error)
 }
 
 // Webhook is one configured entry point.
@@ -43,6 +45,7 @@ type Webhook struct {
 	DuplicateStatus      int
 	DuplicateBody        string
 	DuplicateContentType string
+	Replay               bool // duplicates get the first answer again
 	InvalidStatus        int
 
 	OpenHandshake bool // unsigned handshakes go to the application
@@ -270,9 +273,9 @@ func (h *Handler) identify(d *delivery) *ending {
 	switch {
 	case ok:
 		d.key = webhook.EventKey(id)
-	case d.hook.MissingID == MissingReject:
+	case d.hook.MissingID == MissingReject && (!rule.Body() || webhook.Nothing(d.body)):
 		return end(NoEventID)
-	case d.hook.MissingID == MissingForward || webhook.Nothing(d.body):
+	case d.hook.MissingID == MissingForward && !rule.Body() || webhook.Nothing(d.body):
 		return end(Unkeyed)
 	default:
 		d.key = webhook.BodyKey(d.body)

@@ -665,6 +665,18 @@ func (s *injector) EndLease(ctx context.Context, key string, t store.Token) erro
 	return s.do("end_lease", key, func() error { return s.real.EndLease(ctx, key, t) })
 }
 
+func (s *injector) KeepAnswer(ctx context.Context, key string, t store.Token, a store.Answer) error {
+	return s.do("keep_answer", key, func() error { return s.real.KeepAnswer(ctx, key, t, a) })
+}
+
+func (s *injector) Answer(ctx context.Context, key string) (a store.Answer, err error) {
+	err = s.do("answer", key, func() (err error) {
+		a, err = s.real.Answer(ctx, key)
+		return err
+	})
+	return a, err
+}
+
 // wire is an upstream that a test plays by hand, byte by byte.
 type wire struct {
 	t     testing.TB

@@ -16,7 +16,7 @@ type measured struct {
 }
 
 func (m measured) observe(operation string, begun time.Time, err error) {
-	if errors.Is(err, store.ErrLost) { // an answer, not a fault
+	if errors.Is(err, store.ErrLost) || errors.Is(err, store.ErrNotFound) { // an answer, not a fault
 		err = nil
 	}
 	m.metrics.StoreAnswered(operation, time.Since(begun), err)
@@ -48,6 +48,20 @@ func (m measured) Release(ctx context.Context, key string, t store.Token) error 
 	err := m.store.Release(ctx, key, t)
 	m.observe("release", begun, err)
 	return err
+}
+
+func (m measured) KeepAnswer(ctx context.Context, key string, t store.Token, a store.Answer) error {
+	begun := time.Now()
+	err := m.store.KeepAnswer(ctx, key, t, a)
+	m.observe("keep_answer", begun, err)
+	return err
+}
+
+func (m measured) Answer(ctx context.Context, key string) (store.Answer, error) {
+	begun := time.Now()
+	answer, err := m.store.Answer(ctx, key)
+	m.observe("answer", begun, err)
+	return answer, err
 }
 
 func (m measured) EndLease(ctx context.Context, key string, t store.Token) error {

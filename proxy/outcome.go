@@ -108,6 +108,15 @@ func (o Outcome) relayed() bool {
 	return false
 }
 
+// leavesUndone says whether the event waits for another delivery.
+func (o Outcome) leavesUndone() bool {
+	switch o {
+	case Released, Unknown, Unreachable, NotReady, InFlight, Overloaded, StoreUnavailable:
+		return true
+	}
+	return false
+}
+
 // ending says how a delivery ends: the outcome, and whatever differs from
 // what the table says of it.
 type ending struct {

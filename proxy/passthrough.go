@@ -80,6 +80,10 @@ func (h *Handler) passThrough(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if r.Method == http.MethodConnect {
+		h.refuse(w, http.StatusMethodNotAllowed, "This is no forward proxy.")
+		return
+	}
 	keepContentType(w)
 	h.passthrough.ServeHTTP(w, r)
 }

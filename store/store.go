@@ -62,6 +62,14 @@ type Event struct {
 	Status      *int       `json:"status"` // of the upstream's answer; nil where none is known
 }
 
+// Answer is the upstream's answer to an event, kept for those providers whose
+// repeats need it again.
+type Answer struct {
+	Status      int
+	ContentType string // "": none
+	Body        []byte // at most 64 KiB
+}
+
 // Cleaned is what one cleanup deleted.
 type Cleaned struct {
 	Deleted   int // rows, in all

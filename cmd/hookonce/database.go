@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -47,7 +48,7 @@ func (c *StoreConfig) open(observeBatch func(int)) (database, error) {
 	case "sqlite":
 		db, err = sqlite.Open(c.DatabaseURL, options)
 	default:
-		err = fmt.Errorf("it begins with neither postgres:// nor sqlite:")
+		err = errors.New("it begins with neither postgres:// nor sqlite: as the address of a store does")
 	}
 	if err != nil {
 		return nil, misuse{fmt.Errorf("DATABASE_URL: %w", err)}

@@ -173,8 +173,8 @@ func (s *server) summary() string {
 
 // How often the store is looked after.
 const (
-	storeRetry = time.Second      // while it is down
-	storeWatch = 15 * time.Second // while all is well
+	storeRetry = time.Second     // while it is down
+	storeWatch = 5 * time.Second // while all is well
 )
 
 // keepStore prepares the schema as soon as the database answers, watches the

@@ -36,6 +36,7 @@ type WebhookConfig struct {
 	DuplicateStatus      int    `env:"DUPLICATE_STATUS"`
 	DuplicateBody        string `env:"DUPLICATE_BODY"`
 	DuplicateContentType string `env:"DUPLICATE_CONTENT_TYPE"`
+	Duplicate            string `env:"DUPLICATE"`
 	InvalidStatus        int    `env:"INVALID_STATUS"`
 	Handshake            string `env:"HANDSHAKE" envDefault:"known"`
 	Get                  string `env:"GET" envDefault:"forward"`
@@ -48,6 +49,7 @@ type WebhookConfig struct {
 	HMACTimestampHeader string `env:"HMAC_TIMESTAMP_HEADER"`
 	HMACIDHeader        string `env:"HMAC_ID_HEADER"`
 	TokenHeader         string `env:"TOKEN_HEADER"`
+	SNSCertFile         string `env:"SNS_CERT_FILE"`
 
 	name      string // "" for the unnamed webhook
 	prefix    string // of its variables
@@ -184,6 +186,13 @@ func loadWebhook(name, prefix string, vars map[string]string, f *faults) *Webhoo
 	w.checkAnswers(fault)
 	oneOf(f, prefix+"HANDSHAKE", w.Handshake, "known", "open")
 	oneOf(f, prefix+"GET", w.Get, "forward", "reject")
+	if w.Duplicate == "" {
+		w.Duplicate = "plain"
+		if preset.Replay {
+			w.Duplicate = "replay"
+		}
+	}
+	oneOf(f, prefix+"DUPLICATE", w.Duplicate, "plain", "replay")
 	if ok {
 		w.checkSecret(vars, fault)
 	}
@@ -368,7 +377,7 @@ func (w *WebhookConfig) entry() *proxy.Webhook {
 		Namespace: namespace, MissingID: proxy.MissingID(w.MissingID), PublicURL: w.PublicURL,
 		ReleaseOn: w.releases, NotAccepted: notAccepted,
 		DuplicateStatus: w.DuplicateStatus, DuplicateBody: w.DuplicateBody, DuplicateContentType: w.DuplicateContentType,
-		InvalidStatus: w.InvalidStatus, OpenHandshake: w.Handshake == "open", RejectReads: w.Get == "reject",
+		InvalidStatus: w.InvalidStatus, Replay: w.Duplicate == "replay", OpenHandshake: w.Handshake == "open", RejectReads: w.Get == "reject",
 	}
 }
 

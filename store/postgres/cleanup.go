@@ -13,6 +13,13 @@ import (
 // cleanupBatch rows are deleted in one transaction: some milliseconds of work.
 const cleanupBatch = 1000
 
+// Without statistics, as after a bulk load, the planner would sort a million rows
+// for each batch; so it may only walk the index.
+const walkSQL = `
+SELECT set_config('enable_seqscan', 'off', true),
+  set_config('enable_bitmapscan', 'off', true),
+  set_config('enable_sort', 'off', true)`
+
 // The advisory lock lasts as long as the statement's own transaction, so that
 // it needs no session; whoever does not get it deletes nothing. Rows that a
 // claim is at work on are skipped. $2 is where the batch before this one ended:
@@ -21,7 +28,7 @@ const cleanupSQL = `
 WITH turn AS MATERIALIZED (
   SELECT pg_try_advisory_xact_lock(hashtextextended($4::text, 0)) AS mine),
 old AS (
-  SELECT key
+  SELECT ctid
   FROM {table}
   WHERE (SELECT mine FROM turn)
     AND first_seen < now() - make_interval(secs => $1::float8)
@@ -33,7 +40,7 @@ old AS (
   FOR UPDATE SKIP LOCKED)
 DELETE FROM {table} AS e
 USING old
-WHERE e.key = old.key
+WHERE e.ctid = old.ctid
 RETURNING e.first_seen, e.lease_until IS NOT NULL`
 
 // Cleanup deletes what has been settled for longer than the retention, and what
@@ -47,7 +54,15 @@ func (s *Store) Cleanup(ctx context.Context, retention time.Duration) (store.Cle
 		var batch store.Cleaned
 		err := s.do(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
 			batch = store.Cleaned{}
-			rows, err := c.Query(ctx, s.sql(cleanupSQL), retention.Seconds(), from, cleanupBatch, "hookonce cleanup "+s.table)
+			tx, err := c.Begin(ctx)
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback(ctx)
+			if _, err := tx.Exec(ctx, walkSQL); err != nil {
+				return err
+			}
+			rows, err := tx.Query(ctx, s.sql(cleanupSQL), retention.Seconds(), from, cleanupBatch, "hookonce cleanup "+s.table)
 			if err != nil {
 				return err
 			}
@@ -63,7 +78,10 @@ func (s *Store) Cleanup(ctx context.Context, retention time.Duration) (store.Cle
 				}
 				return nil
 			})
-			return err
+			if err != nil {
+				return err
+			}
+			return tx.Commit(ctx)
 		})
 		if err != nil {
 			return all, err

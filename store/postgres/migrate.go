@@ -24,7 +24,8 @@ var migrations embed.FS
 const mark = "hookonce schema "
 
 // ours are the columns of version 1; the first two are the n8n template's too.
-var ours = []string{"key", "first_seen", "lease_until", "completed_at", "token", "attempts", "status", "hold", "prior"}
+var ours = []string{"key", "first_seen", "lease_until", "completed_at", "token", "attempts", "status", "hold", "prior",
+	"answer", "answer_type"}
 
 // schema is what the database has under the table's name.
 type schema struct {

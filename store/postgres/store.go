@@ -77,12 +77,16 @@ func Open(rawURL string, o store.Options) (*Store, error) {
 }
 
 func parse(rawURL string) (*pgxpool.Config, error) {
+	const form = "postgres://user:password@host:5432/database?sslmode=require"
 	cfg, err := pgxpool.ParseConfig(rawURL)
-	if err == nil {
+	// A / ? or # in a password that is not percent-encoded ends the host's part
+	// of a URL, and what is left of the password passes for something else.
+	u, malformed := url.Parse(rawURL)
+	torn := malformed == nil && (u.Fragment != "" || strings.Contains(u.Path+u.RawQuery, "@"))
+	if err == nil && !torn {
 		return cfg, nil
 	}
-	const form = "postgres://user:password@host:5432/database?sslmode=require"
-	if _, malformed := url.Parse(rawURL); malformed != nil {
+	if malformed != nil || torn {
 		// Its parts cannot be told apart, so none of them may be shown.
 		return nil, errors.New("the database URL cannot be parsed: write it as " + form +
 			", with the password's special characters percent-encoded")

@@ -18,7 +18,8 @@ var firstMigration string
 // ours are the columns of the table; the first two are the n8n template's too.
 // They tell the version: a file has but one PRAGMA user_version, which may be
 // another application's.
-var ours = [...]string{"key", "first_seen", "lease_until", "completed_at", "token", "attempts", "status", "hold", "prior"}
+var ours = [...]string{"key", "first_seen", "lease_until", "completed_at", "token", "attempts", "status", "hold", "prior",
+	"answer", "answer_type"}
 
 const uniqueSQL = `
 SELECT count(*)

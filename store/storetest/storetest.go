@@ -23,6 +23,8 @@ type Store interface {
 	Complete(ctx context.Context, key string, t store.Token, status int) error
 	Release(ctx context.Context, key string, t store.Token) error
 	EndLease(ctx context.Context, key string, t store.Token) error
+	KeepAnswer(ctx context.Context, key string, t store.Token, a store.Answer) error
+	Answer(ctx context.Context, key string) (store.Answer, error)
 	Event(ctx context.Context, key string) (store.Event, error)
 	Events(ctx context.Context, state store.State, limit int) ([]store.Event, error)
 	ReleaseEvent(ctx context.Context, key string, force bool) error
@@ -78,6 +80,8 @@ func Run(t *testing.T, open func(t *testing.T, o store.Options) Opened) {
 		{"LateCompletionIsRecorded", false, lateCompletion},
 		{"LateCompletionIsRecordedWhereTheRowHasGone", false, lateCompletionGone},
 		{"CompletingTwiceKeepsTheFirst", false, completeTwice},
+		{"KeptAnswerIsHadOnceTheEventIsDone", false, keepAnswer},
+		{"AnswerIsNotKeptUnderAnOldToken", false, keepAnswerFenced},
 		{"RenewExtendsTheLease", false, renew},
 		{"UnknownOutcomeRunsAgainAndIsTold", false, endLease},
 		{"UnknownOutcomeIsHeld", true, hold},
@@ -354,6 +358,40 @@ func completeTwice(s *suite) {
 	if diff := cmp.Diff(before, s.state("evt:1", store.Done)); diff != "" {
 		s.Error(diff)
 	}
+}
+
+func keepAnswer(s *suite) {
+	t := s.first("evt:1")
+	want := store.Answer{Status: 201, ContentType: "text/xml", Body: []byte("<a>\x00\xff</a>")}
+	s.ok(s.KeepAnswer(s.ctx, "evt:1", t, want))
+	_, err := s.Answer(s.ctx, "evt:1")
+	s.fails(err, store.ErrNotFound) // not before it is done
+	s.ok(s.Complete(s.ctx, "evt:1", t, 201))
+	got, err := s.Answer(s.ctx, "evt:1")
+	s.ok(err)
+	if diff := cmp.Diff(want, got); diff != "" {
+		s.Error(diff)
+	}
+
+	t = s.first("evt:empty")
+	s.ok(s.KeepAnswer(s.ctx, "evt:empty", t, store.Answer{Status: 204}))
+	s.ok(s.Complete(s.ctx, "evt:empty", t, 204))
+	if got, err := s.Answer(s.ctx, "evt:empty"); err != nil || got.Status != 204 || len(got.Body) > 0 {
+		s.Errorf("%+v, %v", got, err)
+	}
+
+	t = s.first("evt:none")
+	s.ok(s.Complete(s.ctx, "evt:none", t, 200))
+	_, err = s.Answer(s.ctx, "evt:none")
+	s.fails(err, store.ErrNotFound)
+}
+
+func keepAnswerFenced(s *suite) {
+	s.first("evt:1")
+	err := s.KeepAnswer(s.ctx, "evt:1", store.NewToken(), store.Answer{Status: 200, Body: []byte("late")})
+	s.fails(err, store.ErrLost)
+	err = s.KeepAnswer(s.ctx, "evt:gone", store.NewToken(), store.Answer{Status: 200})
+	s.fails(err, store.ErrLost)
 }
 
 func renew(s *suite) {

@@ -14,7 +14,9 @@ ALTER TABLE {table}
   ADD COLUMN status       integer,                       -- of the upstream's answer
   ADD COLUMN hold         boolean NOT NULL DEFAULT false, -- no takeover once the lease has ended: a person decides
   ADD COLUMN prior        text    NOT NULL DEFAULT 'none'
-    CHECK (prior IN ('none', 'unknown', 'done'));        -- what is known of the attempts before this one
+    CHECK (prior IN ('none', 'unknown', 'done')),        -- what is known of the attempts before this one
+  ADD COLUMN answer       bytea,                         -- the upstream's answer, where WEBHOOK_DUPLICATE=replay
+  ADD COLUMN answer_type  text;                          -- keeps it; else both stay NULL and take no room
 
 -- Cleanup and the list of events go by age. Nothing that a settlement changes
 -- is indexed (nor in a predicate, but for hold, which only ON_UNKNOWN=hold ever

@@ -13,6 +13,8 @@ ALTER TABLE {table} ADD COLUMN status       INTEGER;
 ALTER TABLE {table} ADD COLUMN hold         INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE {table} ADD COLUMN prior        TEXT    NOT NULL DEFAULT 'none'
   CHECK (prior IN ('none', 'unknown', 'done'));
+ALTER TABLE {table} ADD COLUMN answer       BLOB;
+ALTER TABLE {table} ADD COLUMN answer_type  TEXT;
 
 -- By age, for cleanup and the list of events; an adopted table may have texts there.
 CREATE INDEX {table_first_seen} ON {table} ({seen});
