@@ -85,7 +85,7 @@ func (h *Handler) finish(d *delivery) {
 		e.outcome, e.reason = Observed, string(d.would)
 	}
 	took := time.Since(d.started)
-	h.Metrics.End(d.hook.Name, string(e.outcome), took, len(d.body))
+	h.Metrics.End(d.hook.Name, string(e.outcome), took, d.size)
 	if e.outcome == InvalidSignature {
 		h.Metrics.SignatureFailed(d.hook.Name, e.reason)
 	}

@@ -70,7 +70,7 @@ func (h *Handler) read(d *delivery) *ending {
 			wider := min(2*int64(cap(body)), room)
 			// Old and new are both held while one is copied into the other.
 			if !d.buffered.grow(wider) {
-				d.body, d.unread = body, false // in MODE=observe the rest follows as it comes
+				d.body, d.size, d.unread = body, len(body), false // in MODE=observe the rest follows as it comes
 				return end(Overloaded)
 			}
 			grown := make([]byte, len(body), wider)
@@ -90,7 +90,7 @@ func (h *Handler) read(d *delivery) *ending {
 	if int64(len(body)) > h.MaxBody {
 		return end(TooLarge)
 	}
-	d.body, d.unread = body, false
+	d.body, d.size, d.unread = body, len(body), false
 	return nil
 }
 

@@ -40,8 +40,9 @@ type attempt struct {
 	conn       *countedConn // that the request went out on, once connected; nil: it does not count
 	before     int64        // what had been written on it before this request
 	connected  bool
-	notRenewed atomic.Bool // the lease may have run out, so nothing was sent
-	runsOn     bool        // answered 504, but the upstream still works on it
+	body       *bytes.Reader // on its way out
+	notRenewed atomic.Bool   // the lease may have run out, so nothing was sent
+	runsOn     bool          // answered 504, but the upstream still works on it
 }
 
 type attemptKey struct{}
@@ -168,7 +169,8 @@ func (a *attempt) prepare(out *http.Request) {
 	out.ContentLength = int64(len(d.body))
 	out.Body = http.NoBody
 	if len(d.body) > 0 {
-		out.Body = io.NopCloser(bytes.NewReader(d.body))
+		a.body = bytes.NewReader(d.body)
+		out.Body = io.NopCloser(a.body)
 	}
 	out.GetBody = nil // else net/http would send it again by itself
 	if d.would == Overloaded {
@@ -250,10 +252,9 @@ var errUpstreamTimeout = errors.New("the application did not answer within UPSTR
 // it up to UpstreamTimeout.
 func (a *attempt) roundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
-	buffered := a.d.buffered
 	r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn:      a.gotConn,
-		WroteRequest: func(httptrace.WroteRequestInfo) { buffered.release() }, // the upstream has taken it
+		WroteRequest: a.taken,
 	}))
 	answers := make(chan upstreamAnswer, 1)
 	begun := time.Now()
@@ -327,6 +328,19 @@ func (a *attempt) runOn(answers <-chan upstreamAnswer, cancel context.CancelFunc
 	} else {
 		a.settleUnclaimed(kind, status)
 	}
+}
+
+// taken lets go of the body once the upstream has it: the answer may take its
+// time. It runs where the body was read, after the last read.
+func (a *attempt) taken(info httptrace.WroteRequestInfo) {
+	if info.Err != nil {
+		return
+	}
+	if a.body != nil {
+		a.body.Reset(nil)
+	}
+	a.d.body, a.d.request.Body = nil, nil
+	a.d.buffered.release()
 }
 
 // gotConn is told which connection the request goes out on. net/http may come

@@ -128,8 +128,9 @@ type delivery struct {
 	misspelt bool   // the path is another spelling of the webhook's
 	started  time.Time
 
-	body     []byte
-	unread   bool // the body, or a part of it, could not be read
+	body     []byte // until the upstream has taken it
+	size     int    // of the body, in bytes
+	unread   bool   // the body, or a part of it, could not be read
 	buffered *reservation
 	request  webhook.Request
 	key      string
