@@ -331,9 +331,11 @@ func (a *attempt) runOn(answers <-chan upstreamAnswer, cancel context.CancelFunc
 }
 
 // taken lets go of the body once the upstream has it: the answer may take its
-// time. It runs where the body was read, after the last read.
+// time. It runs where the body was read, after the last read. A request so
+// small that net/http has not begun to write it keeps its body: it may still be
+// refused.
 func (a *attempt) taken(info httptrace.WroteRequestInfo) {
-	if info.Err != nil {
+	if info.Err != nil || !a.sent() {
 		return
 	}
 	if a.body != nil {
