@@ -61,7 +61,7 @@ default_pool_size = 2
 			}
 		}
 	}
-	kept, alive, err := keeper(dir, "TERM", bin, file)
+	kept, alive, err := keeper(dir, "TERM", "", bin, file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,6 +37,7 @@ type Server struct {
 	admin    string // URL of its first database
 	dir, bin string
 	settings []string
+	after    string // what the keeper does last
 	keeper   *exec.Cmd
 	alive    io.Closer // once closed, the keeper ends the server
 }
@@ -56,7 +57,7 @@ func Start(t testing.TB) *Server {
 			shared.server = &Server{admin: u}
 			return
 		}
-		shared.server, shared.err = launch()
+		shared.server, shared.err = launch(`rm -rf "$PWD"`) // nobody else will
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
@@ -68,7 +69,7 @@ func Start(t testing.TB) *Server {
 // settings ("fsync=on") come after the defaults, which are fast and not durable.
 func StartOwn(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	s, err := launch(settings...)
+	s, err := launch("", settings...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +80,7 @@ func StartOwn(t testing.TB, settings ...string) *Server {
 	return s
 }
 
-func launch(settings ...string) (*Server, error) {
+func launch(after string, settings ...string) (*Server, error) {
 	bin, err := binaries()
 	if err != nil {
 		return nil, err
@@ -93,7 +94,7 @@ func launch(settings ...string) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		Port: port, Socket: dir, dir: dir, bin: bin,
+		Port: port, Socket: dir, dir: dir, bin: bin, after: after,
 		admin: fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port),
 		settings: append([]string{
 			"fsync=off", "full_page_writes=off", "max_connections=100", "listen_addresses=127.0.0.1",
@@ -172,16 +173,18 @@ trap '' INT
 read -r _
 kill -%s $pid 2>/dev/null
 wait $pid
+%s
 `
 
-// keeper is the command that keeps a program in a folder, its output in a file there.
-func keeper(dir, signal string, args ...string) (*exec.Cmd, io.Closer, error) {
+// keeper is the command that keeps a program in a folder, its output in a file
+// there; signal ends the program, and then the shell does what after says.
+func keeper(dir, signal, after string, args ...string) (*exec.Cmd, io.Closer, error) {
 	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer log.Close()
-	c := exec.Command("sh", append([]string{"-c", fmt.Sprintf(keep, signal), "keep"}, args...)...)
+	c := exec.Command("sh", append([]string{"-c", fmt.Sprintf(keep, signal, after), "keep"}, args...)...)
 	c.Dir, c.Stdout, c.Stderr = dir, log, log
 	demote(c)
 	alive, err := c.StdinPipe()
@@ -196,7 +199,7 @@ func (s *Server) start() (err error) {
 	for _, set := range s.settings {
 		args = append(args, "-c", set)
 	}
-	if s.keeper, s.alive, err = keeper(s.dir, "INT", args...); err != nil {
+	if s.keeper, s.alive, err = keeper(s.dir, "INT", s.after, args...); err != nil {
 		return err
 	}
 	deadline := time.Now().Add(20 * time.Second)
