@@ -70,6 +70,16 @@ func (p *program) withStore(ctx context.Context, work func(context.Context, *Sto
 	return work(ctx, c, db)
 }
 
+// withTable is withStore for commands that need the table as serving does.
+func (p *program) withTable(ctx context.Context, work func(context.Context, *StoreConfig, database) error) error {
+	return p.withStore(ctx, func(ctx context.Context, c *StoreConfig, db database) error {
+		if err := db.CheckSchema(ctx); err != nil {
+			return err
+		}
+		return work(ctx, c, db)
+	})
+}
+
 // prepare brings the schema up to date, or checks that it is.
 func (c *StoreConfig) prepare(ctx context.Context, db database) error {
 	if c.AutoMigrate {

@@ -58,7 +58,7 @@ func (p *program) listCommand() *cobra.Command {
 			if limit < 1 {
 				return misuse{fmt.Errorf("--limit is %d; it has to be 1 or more", limit)}
 			}
-			return p.withStore(c.Context(), func(ctx context.Context, _ *StoreConfig, db database) error {
+			return p.withTable(c.Context(), func(ctx context.Context, _ *StoreConfig, db database) error {
 				events, err := db.Events(ctx, store.State(state), limit)
 				if err != nil {
 					return err
@@ -84,7 +84,7 @@ func (p *program) showCommand() *cobra.Command {
 			if err := o.check(); err != nil {
 				return err
 			}
-			return p.withStore(c.Context(), func(ctx context.Context, _ *StoreConfig, db database) error {
+			return p.withTable(c.Context(), func(ctx context.Context, _ *StoreConfig, db database) error {
 				event, err := db.Event(ctx, args[0])
 				if err != nil {
 					return explain(args[0], err)
@@ -103,7 +103,7 @@ func (p *program) decideCommand(verb, short, force, said string,
 	c := &cobra.Command{
 		Use: verb + " KEY", Short: short, Args: oneKey,
 		RunE: func(c *cobra.Command, args []string) error {
-			return p.withStore(c.Context(), func(ctx context.Context, _ *StoreConfig, db database) error {
+			return p.withTable(c.Context(), func(ctx context.Context, _ *StoreConfig, db database) error {
 				if err := decide(ctx, db, args[0], forced); err != nil {
 					return explain(args[0], err)
 				}

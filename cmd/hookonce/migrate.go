@@ -41,7 +41,7 @@ func (p *program) cleanupCommand() *cobra.Command {
 			if err := o.check(); err != nil {
 				return err
 			}
-			return p.withStore(c.Context(), func(ctx context.Context, config *StoreConfig, db database) error {
+			return p.withTable(c.Context(), func(ctx context.Context, config *StoreConfig, db database) error {
 				cleaned, err := db.Cleanup(ctx, config.Retention)
 				if err != nil {
 					return err
