@@ -35,7 +35,7 @@ func (p Provider) describeVerification() string {
 // describe puts a scheme into words.
 func (s *Scheme) describe() string {
 	at := "`" + strings.NewReplacer("header:", "", "json:", "", "form:", "", "|", "` or `").Replace(s.at) + "`"
-	name := strings.NewReplacer("HMAC-", "HMAC-", "SHA", "SHA-").Replace(strings.ToUpper(s.algorithm))
+	name := strings.Replace(strings.ToUpper(s.algorithm), "SHA", "SHA-", 1)
 	switch s.algorithm {
 	case "equal":
 		if s.keys == "login" {
