@@ -296,14 +296,24 @@ func (w *WebhookConfig) checkSecret(vars map[string]string, fault faultFunc) {
 		return
 	}
 	verifier, err := w.newVerifier(secrets)
-	if err != nil {
+	switch {
+	case err != nil && w.SNSCertFile != "":
+		fault("SNS_CERT_FILE", "%v", err)
+	case err != nil:
 		fault("SECRET", "%v", err)
-		return
+	default:
+		w.verifier.Store(verifier)
 	}
-	w.verifier.Store(verifier)
 }
 
 func (w *WebhookConfig) newVerifier(secrets []string) (*webhook.Verifier, error) {
+	if w.SNSCertFile != "" { // for networks that cannot fetch it
+		certificate, err := os.ReadFile(w.SNSCertFile)
+		if err != nil {
+			return nil, err
+		}
+		secrets = append(secrets, string(certificate))
+	}
 	return w.provider.NewVerifier(secrets, webhook.Options{
 		Tolerance: w.tolerance,
 		HMAC: webhook.HMACOptions{
