@@ -65,9 +65,9 @@ type setup struct {
 	options  store.Options
 	upstream http.Handler // instead of the recording one
 	address  string       // of the upstream, instead of one of the harness's own
-	second   bool         // start no second-hand things: reuse shared
 	shared   *harness     // another replica on this one's store and upstream
 	level    slog.Level
+	tb       testing.TB
 }
 
 // hook is a webhook of provider hmac, as cmd would make it.
@@ -135,6 +135,7 @@ func start(t testing.TB, changes ...func(*setup)) *harness {
 		},
 		options: store.Options{Table: "processed_events", Lease: time.Minute, Timeout: patience},
 		level:   slog.LevelDebug,
+		tb:      t,
 	}
 	for _, change := range changes {
 		change(s)
@@ -753,4 +754,25 @@ func plainAsTLS(t testing.TB) *url.URL {
 	plain.Start()
 	t.Cleanup(plain.Close)
 	return &url.URL{Scheme: "https", Host: plain.Listener.Addr().String()}
+}
+
+// readAll reads a request's body without using it up.
+func readAll(t testing.TB, r *http.Request) string {
+	t.Helper()
+	body, err := r.GetBody()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// cancelled is a context that is over.
+func cancelled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
 }
