@@ -87,7 +87,7 @@ export class N8N {
     this.env = {
       ...base,
       N8N_LISTEN_ADDRESS: '127.0.0.1', N8N_PORT: port, N8N_RUNNERS_BROKER_PORT: brokerPort,
-      N8N_EDITOR_BASE_URL: publicURL, WEBHOOK_URL: publicURL,
+      N8N_EDITOR_BASE_URL: publicURL, N8N_WEBHOOK_URL: publicURL,
       N8N_SECURE_COOKIE: 'false', // http, on loopback
       N8N_USER_FOLDER: dirs.state, N8N_ENCRYPTION_KEY: 'only-for-these-checks', N8N_LOG_LEVEL: 'info',
       DB_TYPE: 'postgresdb', DB_POSTGRESDB_HOST: '127.0.0.1', DB_POSTGRESDB_PORT: postgresPort,
