@@ -217,10 +217,10 @@ func TestVariablesAndDefaults(t *testing.T) {
 	wantHook := map[string]string{
 		"PATH": "", "PROVIDER": "", "SECRET": "", "SECRET_FILE": "", "TOLERANCE": "", "PUBLIC_URL": "",
 		"EVENT_ID": "", "MISSING_ID": "", "NAMESPACE": "", "RELEASE_ON": "3xx,4xx,5xx", "NOT_ACCEPTED": "",
-		"DUPLICATE_STATUS": "", "DUPLICATE_BODY": "", "DUPLICATE_CONTENT_TYPE": "", "INVALID_STATUS": "",
+		"DUPLICATE": "", "DUPLICATE_STATUS": "", "DUPLICATE_BODY": "", "DUPLICATE_CONTENT_TYPE": "", "INVALID_STATUS": "",
 		"HANDSHAKE": "known", "GET": "forward",
 		"HMAC_HEADER": "", "HMAC_ALGORITHM": "", "HMAC_ENCODING": "", "HMAC_PREFIX": "", "HMAC_SIGNED": "",
-		"HMAC_TIMESTAMP_HEADER": "", "HMAC_ID_HEADER": "", "TOKEN_HEADER": "",
+		"HMAC_TIMESTAMP_HEADER": "", "HMAC_ID_HEADER": "", "TOKEN_HEADER": "", "SNS_CERT_FILE": "",
 	}
 	if diff := cmp.Diff(want, tags(reflect.TypeFor[Config]())); diff != "" {
 		t.Error(diff)

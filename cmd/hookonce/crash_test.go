@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -247,7 +248,7 @@ func (c *crash) report(t *testing.T, kills int) {
 			}
 		}
 	}
-	t.Logf("%d kills in %v; %d events, %d requests sent, %d runs, %d of them not the first, %d told unknown; %d died unrecorded",
+	t.Logf("%d kills in %v; %d events, %d requests sent, %d runs, %d of them not the first, %d told unknown; %d answered for before they were recorded",
 		kills, time.Since(c.start).Round(time.Second), c.events.Load(), c.sent.Load(), runs, again, unknown, len(c.seen.unrecorded))
 	if again < kills || unknown < kills {
 		t.Error("too little happened to prove anything")
@@ -269,34 +270,59 @@ func (c *crash) logged(event string) string {
 	return strings.Join(lines, "")
 }
 
-// unrecorded are the events whose completion a replica could not record.
-func (c *crash) unrecorded() map[string]bool {
-	events := map[string]bool{}
+// unrecorded says from when to when a completion was not recorded, although it
+// had been answered for.
+func (c *crash) unrecorded() map[string][]span {
+	spans := map[string][]span{}
 	for _, r := range c.replicas {
 		for _, log := range r.logs {
-			for key := range log.unsettled() {
-				events[strings.TrimPrefix(key, "evt:")] = true
+			for key, times := range log.unsettled() {
+				for _, s := range times {
+					to := time.Duration(math.MaxInt64)
+					if !s.to.IsZero() { // a request may still be on its way
+						to = s.to.Sub(c.start) + time.Second
+					}
+					event := strings.TrimPrefix(key, "evt:")
+					spans[event] = append(spans[event], span{s.from.Sub(c.start), to})
+				}
 			}
 		}
 	}
-	return events
+	return spans
 }
 
-// unsettled are the keys whose completion was answered for, but not recorded.
-func (w *transcript) unsettled() map[string]bool {
-	keys := map[string]bool{}
+type unsettled struct{ from, to time.Time } // to is zero: never recorded
+
+// unsettled are the keys whose completion was answered for before it was
+// recorded, and when.
+func (w *transcript) unsettled() map[string][]unsettled {
+	keys := map[string][]unsettled{}
 	for line := range strings.Lines(w.String()) {
-		var fields struct{ Msg, Key, Settlement string }
+		var fields struct {
+			Time                 time.Time
+			Msg, Key, Settlement string
+		}
 		if !strings.Contains(line, `"settlement":"complete"`) || json.Unmarshal([]byte(line), &fields) != nil {
 			continue
 		}
+		times := keys[fields.Key]
 		if strings.HasPrefix(fields.Msg, "settling failed") {
-			keys[fields.Key] = true
-		} else if fields.Msg == "settled in the background" {
-			delete(keys, fields.Key)
+			keys[fields.Key] = append(times, unsettled{from: fields.Time})
+		} else if fields.Msg == "settled in the background" && len(times) > 0 {
+			times[len(times)-1].to = fields.Time
 		}
 	}
 	return keys
+}
+
+// allSettled says whether nothing is left to be recorded.
+func (w *transcript) allSettled() bool {
+	for _, times := range w.unsettled() {
+		if times[len(times)-1].to.IsZero() {
+			return false
+		}
+	}
+	return true
 }
 
 // replica is one that is killed and started again.
@@ -314,7 +340,7 @@ type replica struct {
 func (r *replica) outage(t *testing.T, length time.Duration) {
 	r.way.hold(length)
 	limit := time.After(patience)
-	for len(r.process.log.unsettled()) > 0 {
+	for !r.process.log.allSettled() {
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-limit:

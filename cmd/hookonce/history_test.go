@@ -16,11 +16,13 @@ type history struct {
 	runs map[string][]*appRun
 	acks map[string][]time.Duration // when a sender was answered 2xx
 
-	// Events whose completion could not be recorded, because the database was
-	// out of reach, before the process was killed. The contract lets the
-	// application's answer stand then; such an event may run again, told so.
-	unrecorded map[string]bool
+	// When the completion of an event was not recorded, because the database
+	// was out of reach. The contract lets the application's answer stand then,
+	// and such an event may meanwhile run again elsewhere, told so.
+	unrecorded map[string][]span
 }
+
+type span struct{ from, to time.Duration }
 
 // appRun is one request for an event that reached the application.
 type appRun struct {
@@ -53,7 +55,7 @@ func (h *history) violations() (found []string) {
 	}
 	for event, acks := range h.acks {
 		if h.runs[event] == nil {
-			found = append(found, broken(event, nil, acks, false)...)
+			found = append(found, broken(event, nil, acks, nil)...)
 		}
 	}
 	slices.Sort(found)
@@ -61,7 +63,7 @@ func (h *history) violations() (found []string) {
 }
 
 // broken says which promises the runs and acknowledgements of one event break.
-func broken(event string, runs []*appRun, acks []time.Duration, unrecorded bool) (found []string) {
+func broken(event string, runs []*appRun, acks []time.Duration, unrecorded []span) (found []string) {
 	breaks := func(promise string) {
 		found = append(found, fmt.Sprintf("%s: %s; runs: %v, acknowledged: %v", event, promise, runs, acks))
 	}
@@ -71,7 +73,9 @@ func broken(event string, runs []*appRun, acks []time.Duration, unrecorded bool)
 		if !slices.ContainsFunc(runs, func(r *appRun) bool { return r.accepted() && r.ended > 0 && r.ended <= first }) {
 			breaks("lost: acknowledged, but no run had been accepted by then")
 		}
-		if slices.ContainsFunc(runs, func(r *appRun) bool { return r.began > first }) && !unrecorded {
+		if slices.ContainsFunc(runs, func(r *appRun) bool {
+			return r.began > first && !slices.ContainsFunc(unrecorded, func(s span) bool { return s.from <= r.began && r.began <= s.to })
+		}) {
 			breaks("run again: a run after the acknowledgement")
 		}
 	}
@@ -96,7 +100,7 @@ func TestHistoryIsChecked(t *testing.T) {
 		return &appRun{began * ms, ended * ms, status, told}
 	}
 	unrecorded := newHistory()
-	unrecorded.unrecorded = map[string]bool{"e": true}
+	unrecorded.unrecorded = map[string][]span{"e": {{2 * ms, 4 * ms}}}
 	unrecorded.acks["e"] = []time.Duration{3 * ms}
 	unrecorded.runs["e"] = []*appRun{run(1, 2, 200, "none"), run(4, 5, 200, "unknown")}
 	if found := unrecorded.violations(); found != nil {
@@ -105,6 +109,10 @@ func TestHistoryIsChecked(t *testing.T) {
 	unrecorded.runs["e"][1].told = "none"
 	if found := unrecorded.violations(); len(found) != 1 {
 		t.Errorf("unrecorded and untold: %v", found)
+	}
+	unrecorded.runs["e"][1] = run(5, 6, 200, "unknown")
+	if found := unrecorded.violations(); len(found) != 1 {
+		t.Errorf("recorded long ago: %v", found)
 	}
 	for _, c := range []struct {
 		name string

@@ -93,7 +93,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 	}))
 	defer app.Close()
-	p := launch(t, serveEnv(app.URL, "sqlite:"+filepath.Join(t.TempDir(), "x.db"), "WEBHOOK_PROVIDER=github"))
+	p := launch(t, serveEnv(app.URL, "sqlite:"+filepath.Join(t.TempDir(), "x.db"), "WEBHOOK_PROVIDER=github", "READ_TIMEOUT=5m"))
 	p.waitReady(t)
 	idle := p.memory(t, "VmRSS")
 	if idle >= 30_000 {
