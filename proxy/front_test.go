@@ -330,6 +330,27 @@ func TestServerSentEventsStreamThrough(t *testing.T) {
 	g.open()
 }
 
+func TestAnswerOfKnownLengthStreamsThrough(t *testing.T) {
+	h := start(t)
+	g := newGate(t)
+	h.upstream.answers(func(w http.ResponseWriter, _ *seen) {
+		w.Header().Set("Content-Length", "10")
+		io.WriteString(w, "half\n")
+		w.(http.Flusher).Flush()
+		<-g.c
+		io.WriteString(w, "rest\n")
+	})
+	response, err := h.client.Get("http://" + h.address + "/download")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if line, err := bufio.NewReader(response.Body).ReadString('\n'); line != "half\n" || err != nil {
+		t.Errorf("%q, %v", line, err)
+	}
+	g.open()
+}
+
 func TestWebsocketPassesThrough(t *testing.T) {
 	w := newWire(t)
 	h := start(t, func(s *setup) { s.address = w.address() })
