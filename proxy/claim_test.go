@@ -352,7 +352,7 @@ func TestSenderThatLeavesWhileAnotherReplicaWorksClaimsNothing(t *testing.T) {
 }
 
 func TestKeysAreScopedByWebhookAndPath(t *testing.T) {
-	named := func(names ...string) func(*proxy.Webhook) { return func(w *proxy.Webhook) { w.Namespace = names } }
+	named := func(name string) func(*proxy.Webhook) { return func(w *proxy.Webhook) { w.Namespace = name } }
 	cases := []struct {
 		hook   func(testing.TB) *proxy.Webhook
 		target string

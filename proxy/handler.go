@@ -35,7 +35,7 @@ type Webhook struct {
 	Verifier func() *webhook.Verifier // nil while there is no secret yet: every delivery is refused
 	Key      webhook.KeyRule
 
-	Namespace []string // what stands before the key of an exact path
+	Namespace string // what stands before the keys; without a slash
 	MissingID MissingID
 	PublicURL string // scheme, host and prefix, for providers that sign the URL
 
@@ -281,11 +281,7 @@ func (h *Handler) identify(d *delivery) *ending {
 	default:
 		d.key = webhook.BodyKey(d.body)
 	}
-	namespace := d.hook.Namespace
-	if d.rest != "" {
-		namespace = append(namespace[:len(namespace):len(namespace)], d.rest)
-	}
-	d.key = webhook.ScopedKey(namespace, d.key)
+	d.key = webhook.ScopedKey(d.hook.Namespace, d.rest, d.key)
 	return nil
 }
 

@@ -79,8 +79,6 @@ func (f *requestFlags) verifier() (*webhook.Verifier, error) {
 		}
 		if certificate, err := parseCertificate(content); err == nil && !f.preset.NeedsSecret {
 			options.Certificates = func(string) (*x509.Certificate, error) { return certificate, nil }
-		} else if strings.HasPrefix(string(content), "-----BEGIN ") {
-			secrets = append(secrets, string(content))
 		} else {
 			secrets = append(secrets, fileSecrets(string(content))...)
 		}
@@ -138,15 +136,15 @@ func (f *requestFlags) identify(r *webhook.Request) (identity, error) {
 	if rule.None() {
 		return identity{From: "the rule is none: never deduplicated"}, nil
 	}
-	id, ok := rule.EventID(r)
+	id, from, ok := rule.Find(r)
 	switch {
 	case ok:
-		return identity{webhook.EventKey(id), "the event id at " + rule.String()}, nil
+		return identity{webhook.EventKey(id), "the event id at " + from}, nil
 	case webhook.Nothing(r.Body):
 		return identity{From: "no event id at " + rule.String() + ", and the body is empty: never deduplicated"}, nil
-	case f.eventID == "" && f.preset.MissingID == "forward":
+	case !rule.Body() && f.eventID == "" && f.preset.MissingID == "forward":
 		return identity{From: "no event id at " + rule.String() + ", and a body hash would lose this provider's events: never deduplicated"}, nil
-	case rule.String() == "sha256":
+	case rule.Body():
 		return identity{webhook.BodyKey(r.Body), "the body's SHA-256"}, nil
 	}
 	return identity{webhook.BodyKey(r.Body), "the body's SHA-256: there is no event id at " + rule.String()}, nil

@@ -211,7 +211,7 @@ type faultFunc func(variable, format string, arguments ...any)
 
 func (w *WebhookConfig) checkPublicURL(fault faultFunc) string {
 	if w.PublicURL == "" {
-		if w.provider.NeedsURL {
+		if w.provider.NeedsURL || strings.Contains(w.HMACSigned, "{url}") {
 			fault("PUBLIC_URL", "not set; %s signs the URL it calls: set it to scheme and host as the provider has them, "+
 				"https://hooks.example.com, with a prefix if a path is cut off on the way", w.Provider)
 		}
@@ -326,12 +326,19 @@ func (w *WebhookConfig) newVerifier(secrets []string) (*webhook.Verifier, error)
 }
 
 // lines are the secrets of a variable, one a line; a space belongs to the
-// secret.
+// secret. A key or certificate in PEM is one, whatever its lines.
 func lines(text string) []string {
 	var out []string
+	inPEM := false
 	for _, line := range strings.Split(text, "\n") {
-		if line = strings.TrimSuffix(line, "\r"); strings.TrimSpace(line) != "" {
+		line = strings.TrimSuffix(line, "\r")
+		switch {
+		case inPEM:
+			out[len(out)-1] += "\n" + line
+			inPEM = !strings.HasPrefix(strings.TrimSpace(line), "-----END ")
+		case strings.TrimSpace(line) != "":
 			out = append(out, line)
+			inPEM = strings.HasPrefix(strings.TrimSpace(line), "-----BEGIN ")
 		}
 	}
 	return out
@@ -372,10 +379,6 @@ func (w *WebhookConfig) reloadSecret() (changed bool, err error) {
 
 // entry is the webhook as the proxy knows it.
 func (w *WebhookConfig) entry() *proxy.Webhook {
-	var namespace []string
-	if scope := w.scope(); scope != "" {
-		namespace = []string{scope}
-	}
 	var notAccepted []string
 	for _, mediaType := range strings.Split(w.NotAccepted, ",") {
 		if mediaType = strings.TrimSpace(mediaType); mediaType != "" {
@@ -384,7 +387,7 @@ func (w *WebhookConfig) entry() *proxy.Webhook {
 	}
 	return &proxy.Webhook{
 		Name: w.label(), Path: w.Path, Provider: w.provider, Verifier: w.verifier.Load, Key: w.key,
-		Namespace: namespace, MissingID: proxy.MissingID(w.MissingID), PublicURL: w.PublicURL,
+		Namespace: w.scope(), MissingID: proxy.MissingID(w.MissingID), PublicURL: w.PublicURL,
 		ReleaseOn: w.releases, NotAccepted: notAccepted,
 		DuplicateStatus: w.DuplicateStatus, DuplicateBody: w.DuplicateBody, DuplicateContentType: w.DuplicateContentType,
 		InvalidStatus: w.InvalidStatus, Replay: w.Duplicate == "replay", OpenHandshake: w.Handshake == "open", RejectReads: w.Get == "reject",

@@ -138,35 +138,23 @@ func EventKey(id string) string {
 // BodyKey is the key of an event that has no id: "sha256:" and the SHA-256 of its raw body in hex.
 func BodyKey(body []byte) string { return "sha256:" + hexSHA256(body) }
 
-// ScopedKey puts a webhook's namespace (its name, the rest of the path below its subtree) in front of a key that
-// EventKey or BodyKey made: "github/evt:1", "name/rest/evt:1"; empty parts do not count. No two different namespaces or
-// keys give the same scoped key, because it can be read back: the key begins at the first segment that begins with
-// "evt:", "evt-sha256:" or "sha256:" (in a namespace the colon of such a segment is escaped); what is before it is one
-// part if it begins with a slash (written before a lone part that has slashes) or has none, and otherwise the parts
-// before the last end at the first slash (their own are escaped). A backslash escapes, also bytes that a text column
-// cannot hold. A scoped key of over 255 bytes becomes "key-sha256:" and its hash in hex, which as the only form has
-// neither a slash nor the beginning of a key.
-func ScopedKey(namespace []string, key string) string {
-	var parts []string
-	for _, p := range namespace {
-		if p != "" {
-			parts = append(parts, escapeScope(p))
-		}
-	}
-	if len(parts) == 0 {
+// ScopedKey puts a webhook's name, and the rest of the path below its subtree, in front of a key that EventKey or BodyKey
+// made: "github/evt:1", "billing/evt:1", "name/a/b/evt:1"; what is empty does not count. A name has no slash. Among
+// webhooks that all have a name, or none, no two names, rests or keys give the same scoped key, because it can be read
+// back: the name ends at the first slash, and the key begins at the first segment that begins with "evt:", "evt-sha256:" or
+// "sha256:" (in a rest the colon of such a segment is escaped). A backslash escapes, also bytes that a text column cannot
+// hold. A scoped key of over 255 bytes becomes "key-sha256:" and its hash in hex.
+func ScopedKey(name, rest, key string) string {
+	if name == "" && rest == "" {
 		return key
 	}
-	last := len(parts) - 1
-	rest := parts[last]
-	for i, p := range parts[:last] {
-		parts[i] = strings.ReplaceAll(p, "/", `\/`)
+	if rest != "" {
+		key = escapeScope(rest) + "/" + key
 	}
-	if last > 0 {
-		rest = strings.Join(parts[:last], `\+`) + "/" + rest
-	} else if strings.Contains(rest, "/") {
-		rest = "/" + rest
+	if name != "" {
+		key = name + "/" + key
 	}
-	if key = rest + "/" + key; len(key) > maxKey {
+	if len(key) > maxKey {
 		return "key-sha256:" + hexSHA256([]byte(key))
 	}
 	return key

@@ -331,64 +331,54 @@ func TestNothing(t *testing.T) {
 
 func TestScopedKeys(t *testing.T) {
 	long := strings.Repeat("x", 260)
-	for _, tt := range []struct {
-		namespace []string
-		key, want string
-	}{
-		{nil, "evt:1", "evt:1"},
-		{[]string{"", ""}, "evt:1", "evt:1"},
-		{[]string{"github"}, "evt:1", "github/evt:1"},
-		{[]string{"name", "rest"}, "evt:1", "name/rest/evt:1"},
-		{[]string{"name", "a/b"}, "evt:1", "name/a/b/evt:1"},
-		{[]string{"name", ""}, "evt:1", "name/evt:1"},
-		{[]string{"a/b"}, "evt:1", "/a/b/evt:1"},
-		{[]string{"a%2Fb"}, "evt:1", "a%2Fb/evt:1"},
-		{[]string{"x/evt:1"}, "evt:2", `/x/evt\:1/evt:2`},
-		{[]string{"x"}, "evt:1/evt:2", "x/evt:1/evt:2"},
-		{[]string{"evt:1"}, "evt:2", `evt\:1/evt:2`},
-		{[]string{"a:b"}, "sha256:0", "a:b/sha256:0"},
-		{[]string{"a\x00\xff"}, "evt:1", `a\x00.\xff./evt:1`},
-		{[]string{`a\`}, "evt:1", `a\\/evt:1`},
-		{[]string{"n", long}, "evt:1", "key-sha256:" + hexSHA256([]byte("n/"+long+"/evt:1"))},
+	for _, tt := range []struct{ name, rest, key, want string }{
+		{"", "", "evt:1", "evt:1"},
+		{"github", "", "evt:1", "github/evt:1"},
+		{"", "billing", "evt:1", "billing/evt:1"},
+		{"name", "rest", "evt:1", "name/rest/evt:1"},
+		{"name", "a/b", "evt:1", "name/a/b/evt:1"},
+		{"", "a/b", "evt:1", "a/b/evt:1"},
+		{"", "a/b/", "evt:1", "a/b//evt:1"},
+		{"", "a%2Fb", "evt:1", "a%2Fb/evt:1"},
+		{"", "x/evt:1", "evt:2", `x/evt\:1/evt:2`},
+		{"x", "", "evt:1/evt:2", "x/evt:1/evt:2"},
+		{"", "evt:1", "evt:2", `evt\:1/evt:2`},
+		{"", "a:b", "sha256:0", "a:b/sha256:0"},
+		{"", "a\x00\xff", "evt:1", `a\x00.\xff./evt:1`},
+		{"", `a\`, "evt:1", `a\\/evt:1`},
+		{"n", long, "evt:1", "key-sha256:" + hexSHA256([]byte("n/"+long+"/evt:1"))},
 	} {
-		if got := ScopedKey(tt.namespace, tt.key); got != tt.want {
-			t.Errorf("ScopedKey(%q, %q) = %q, want %q", tt.namespace, tt.key, got, tt.want)
+		if got := ScopedKey(tt.name, tt.rest, tt.key); got != tt.want {
+			t.Errorf("ScopedKey(%q, %q, %q) = %q, want %q", tt.name, tt.rest, tt.key, got, tt.want)
 		}
 	}
 }
 
-// FuzzScopedKey looks for two namespaces or keys that give the same scoped key, and for what a text column cannot hold.
+// FuzzScopedKey looks for two rests or keys that give the same scoped key, with a name and without, and for what a text
+// column cannot hold.
 func FuzzScopedKey(f *testing.F) {
 	for _, seed := range [][4]string{
 		{"a", "b", "1", "a/b"}, {"a/b", "", "1", "a"}, {"x/evt:1", "", "2", "x"}, {"", "", "x/evt:1", ""}, {`a\`, `/b`, "1", `a\/b`},
 		{"a", "evt:1", "sha256:0", "evt"}, {"\x00", "\xff", "1", `\x00.`}, {"a", "/b", "1", "a/"}, {"key-sha256:", "", "", "a"},
 	} {
-		f.Add(seed[0], seed[1], seed[2], seed[3], seed[0])
+		f.Add(seed[0], seed[1], seed[2], seed[3])
 	}
-	f.Fuzz(func(t *testing.T, a, b, id, c, d string) {
-		type input struct {
-			namespace [3]string
-			key       string
-		}
-		seen := map[string]input{}
-		for _, namespace := range [][]string{{}, {a}, {b}, {c}, {a, b}, {a, c}, {c, d}, {a + "/" + b}, {a + "+" + b}, {a, b, c}, {a, b + "/" + c}, {a + "/" + b, c}, {c + "/evt:" + id}} {
-			for _, key := range []string{EventKey(id), EventKey(d), BodyKey([]byte(id)), EventKey("evt:" + id), EventKey(c + "/evt:" + id), EventKey(b + "/" + id)} {
-				scoped := ScopedKey(namespace, key)
-				var in input
-				n := 0
-				for _, part := range namespace {
-					if part != "" {
-						in.namespace[n] = part
-						n++
+	f.Fuzz(func(t *testing.T, a, b, id, c string) {
+		for _, names := range [][]string{{""}, {"n", "m"}} {
+			type input struct{ name, rest, key string }
+			seen := map[string]input{}
+			for _, name := range names {
+				for _, rest := range []string{"", a, b, c, a + "/" + b, b + "/" + c, a + "/evt:" + id, "n", "m"} {
+					for _, key := range []string{EventKey(id), EventKey(c), BodyKey([]byte(id)), EventKey("evt:" + id), EventKey(c + "/evt:" + id), EventKey(b + "/" + id)} {
+						scoped, in := ScopedKey(name, rest, key), input{name, rest, key}
+						if other, found := seen[scoped]; found && other != in {
+							t.Fatalf("%q and %q both give %q", in, other, scoped)
+						}
+						seen[scoped] = in
+						if !utf8.ValidString(scoped) || strings.ContainsFunc(scoped, unicode.IsControl) || name+rest != "" && len(scoped) > maxKey {
+							t.Fatalf("%q cannot be stored", scoped)
+						}
 					}
-				}
-				in.key = key
-				if other, found := seen[scoped]; found && other != in {
-					t.Fatalf("%q and %q both give %q", in, other, scoped)
-				}
-				seen[scoped] = in
-				if !utf8.ValidString(scoped) || strings.ContainsFunc(scoped, unicode.IsControl) || n > 0 && len(scoped) > maxKey {
-					t.Fatalf("%q cannot be stored", scoped)
 				}
 			}
 		}
@@ -396,6 +386,6 @@ func FuzzScopedKey(f *testing.F) {
 }
 
 func ExampleScopedKey() {
-	fmt.Println(ScopedKey([]string{"billing"}, EventKey("evt_1")))
+	fmt.Println(ScopedKey("", "billing", EventKey("evt_1")))
 	// Output: billing/evt:evt_1
 }

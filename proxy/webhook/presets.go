@@ -46,7 +46,7 @@ type Options struct {
 	HMAC        HMACOptions   // for provider hmac
 	TokenHeader string        // for provider token: the header whose whole value is the secret
 	// Certificates gets the certificate at a URL, which has been found to be on the provider's own host. It does the
-	// I/O, caches and checks the chain. Without it such deliveries fail, unless a certificate is given as a secret.
+	// I/O and caches; that host's own certificate vouches for what it serves. Without it such deliveries fail, unless a certificate is given as a secret.
 	Certificates func(url string) (*x509.Certificate, error)
 }
 
