@@ -30,6 +30,23 @@ echo "== the chart's own copies are the same as what is deployed without it"
 cmp files/rules.yaml ../../deploy/prometheus/rules.yaml
 cmp files/dashboard.json ../../deploy/grafana/dashboard.json
 
+echo "== the schema refuses unknown keys at every level"
+python3 - <<'PYTHON'
+import json
+
+
+def levels(schema, where):
+    if isinstance(schema, dict):
+        if "properties" in schema and isinstance(schema["properties"], dict):
+            assert schema.get("additionalProperties") is False, where
+        for key, value in schema.items():
+            levels(value, f"{where}/{key}")
+
+
+with open("values.schema.json") as f:
+    levels(json.load(f), "")
+PYTHON
+
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for values in ci/*-values.yaml; do

@@ -1,0 +1,318 @@
+#!/usr/bin/env bash
+# hookonce on a real cluster: beside an application (kustomize) and in front of one (Helm), under a provider that never
+# stops, while pods are replaced, killed, and the database goes away. Ten minutes.
+#
+#   KUBECONFIG=… DATABASE_URL=postgres://… HOOKONCE_IMAGE=… PLAY_IMAGE=… ./run.sh [PART…]
+#
+# PART: sidecar crash outage order gateway two (all of them by default).
+# DATABASE_URL is reachable from pods and from here (psql). DATABASE_STOP and DATABASE_START are commands that take the
+# database away and bring it back; without them the part "outage" is left out. PLAY_IMAGE: ./images.sh makes both images.
+# Needs kubectl, helm, psql, python3. The namespace hookonce-test is made and removed.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+: "${DATABASE_URL:?}" "${HOOKONCE_IMAGE:?}" "${PLAY_IMAGE:?}"
+parts=${*:-sidecar crash outage order gateway two}
+ns=hookonce-test
+secret=whsec_$RANDOM$RANDOM$RANDOM
+work=$(mktemp -d)
+# KEEP: leave everything as it is, to look at it.
+trap '[ -n "${KEEP:-}" ] || { kubectl delete namespace '"$ns"' --wait=false >/dev/null 2>&1; rm -rf "$work"; }' EXIT
+
+say() { printf '\n== %s\n' "$*"; }
+die() { echo "FAILED: $*" >&2; exit 1; }
+k() { kubectl -n "$ns" "$@"; }
+wants() { case " $parts " in *" $1 "*) return 0 ;; esac; return 1; }
+
+# apply FILE… : with the API server's own validation, and without a warning (PodSecurity restricted would be one).
+apply() {
+  k apply --server-side --force-conflicts -f "$1" >"$work/applied" 2>&1 || { cat "$work/applied"; die "not accepted: $1"; }
+  ! grep -i warning "$work/applied" || die "accepted with a warning: $1"
+}
+
+provider() { kubectl get --raw "/api/v1/namespaces/$ns/services/provider:8000/proxy/$1"; }
+address() { echo "http://$(k get service "$1" -o jsonpath='{.spec.clusterIP}'):${2:-80}"; }
+
+# audit WHAT REPORT TOLD : no event lost, none run twice (but TOLD of them, told so), every answer accounted for.
+audit() {
+  python3 - "$1" "$3" "$2" <<'PYTHON' || die "$1"
+import json, sys
+
+name, told, report = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+print(name + ":", json.dumps(report))
+assert report["events"] > 0
+assert report["lost"] == 0, "lost"
+assert report["never_ran"] == 0, "accepted but never run"
+assert report["twice"] == 0, "run twice without being told"
+assert report["unaccounted"] == 0, "answers that hookonce did not give"
+assert told < 0 or report["twice_told"] <= told, "run again although nothing was killed"
+PYTHON
+}
+
+# stream TARGET… -- COMMAND… : the provider sends while COMMAND runs, then the books are audited.
+stream() {
+  local query="start?rate=$rate&work_ms=$work_ms"
+  while [ "$1" != -- ]; do query+="&target=$1"; shift; done
+  shift
+  provider "$query"
+  sleep 3
+  "$@"
+  sleep 3
+  provider stop >"$work/report"
+}
+
+start_database() { eval "$DATABASE_START"; }
+rows() { psql -XAtq "$DATABASE_URL" -c "$1"; }
+rate=20 work_ms=50
+
+say "a namespace that enforces PodSecurity restricted, a provider, secrets"
+kubectl delete namespace "$ns" --ignore-not-found --timeout=120s >/dev/null
+rows "DROP TABLE IF EXISTS processed_events, shared_events" 2>/dev/null
+cat >"$work/base.yaml" <<YAML
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: $ns
+  labels: {pod-security.kubernetes.io/enforce: restricted, pod-security.kubernetes.io/warn: restricted}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: hookonce-database, namespace: $ns}
+stringData: {url: "$DATABASE_URL"}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: hookonce-webhook, namespace: $ns}
+stringData: {secret: "$secret"}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: provider, namespace: $ns, labels: {app: provider}}
+spec:
+  containers:
+    - name: provider
+      image: $PLAY_IMAGE
+      imagePullPolicy: IfNotPresent
+      args: [provider]
+      env: [{name: SECRET, value: "$secret"}]
+      securityContext: &restricted
+        allowPrivilegeEscalation: false
+        capabilities: {drop: [ALL]}
+        runAsNonRoot: true
+        runAsUser: 65532
+        seccompProfile: {type: RuntimeDefault}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: provider, namespace: $ns}
+spec: {selector: {app: provider}, ports: [{port: 8000}]}
+YAML
+apply "$work/base.yaml"
+k wait --for=condition=Ready pod/provider --timeout=60s >/dev/null
+books=$(address provider 8000)
+
+# The application as it would be without hookonce.
+app() {
+  cat <<YAML
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: $1}
+spec:
+  replicas: $2
+  strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
+  selector: {matchLabels: {app: $1}}
+  template:
+    metadata: {labels: {app: $1}}
+    spec:
+      terminationGracePeriodSeconds: 40
+      containers:
+        - name: app
+          image: $PLAY_IMAGE
+          imagePullPolicy: IfNotPresent
+          args: [app]
+          env: [{name: BOOKS, value: "$books"}]
+          ports: [{name: http, containerPort: 8000}]
+          readinessProbe: {httpGet: {path: /page, port: http}, periodSeconds: 1}
+          $3
+          securityContext:
+            allowPrivilegeEscalation: false
+            capabilities: {drop: [ALL]}
+            runAsNonRoot: true
+            runAsUser: 65532
+            seccompProfile: {type: RuntimeDefault}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: $1}
+spec: {selector: {app: $1}, ports: [{name: http, port: 80, targetPort: http}]}
+YAML
+}
+
+if wants sidecar || wants crash || wants outage || wants order; then
+  say "beside an application: the kustomize component"
+  mkdir "$work/k"
+  cp -r "$here/../sidecar" "$here/../prestop" "$work/k/"
+  mkdir "$work/k/mine"
+  app beside 2 "" >"$work/k/mine/app.yaml"
+  cat >"$work/k/mine/kustomization.yaml" <<YAML
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [app.yaml]
+components: [../sidecar, ../prestop]
+images: [{name: ghcr.io/hookonce/hookonce, newName: ${HOOKONCE_IMAGE%:*}, newTag: ${HOOKONCE_IMAGE##*:}}]
+configMapGenerator:
+  - name: hookonce
+    literals:
+      - UPSTREAM_URL=http://127.0.0.1:8000
+      - WEBHOOK_PATH=/webhook/stripe
+      - WEBHOOK_PROVIDER=stripe
+      - LEASE=6s
+YAML
+  kubectl kustomize "$work/k/mine" >"$work/beside.yaml"
+  # The application was there before, without hookonce.
+  apply "$work/k/mine/app.yaml"
+  k rollout status deployment/beside --timeout=120s >/dev/null
+  apply "$work/beside.yaml"
+  k rollout status deployment/beside --timeout=180s
+  beside=$(address beside)
+  k get pods -l app=beside -o json | python3 -c '
+import json, sys
+for pod in json.load(sys.stdin)["items"]:
+    if pod["metadata"].get("deletionTimestamp"): continue
+    s = pod["status"]
+    side = s["initContainerStatuses"][0]["state"]["running"]["startedAt"]; app = s["containerStatuses"][0]["state"]["running"]["startedAt"]
+    print("sidecar started", side, "- app started", app)
+    assert side <= app and s["initContainerStatuses"][0]["started"]'
+fi
+
+if wants sidecar; then
+  say "rolling restarts of application and sidecar, while the provider sends"
+  restart_twice() {
+    for _ in 1 2; do
+      k rollout restart deployment/beside >/dev/null
+      k rollout status deployment/beside --timeout=180s
+    done
+  }
+  stream "$beside" -- restart_twice
+  audit "rolling restart beside" "$(cat "$work/report")" 0
+fi
+
+pod() { k get pods -l "app=$1" --field-selector=status.phase=Running -o json | python3 -c '
+import json, sys
+print(next(p["metadata"]["name"] for p in json.load(sys.stdin)["items"] if not p["metadata"].get("deletionTimestamp")))'; }
+
+if wants crash; then
+  say "a sidecar that crashes with deliveries in flight"
+  crash() {
+    local victim
+    victim=$(pod beside)
+    k debug "$victim" --image="$PLAY_IMAGE" --image-pull-policy=IfNotPresent --target=hookonce --profile=restricted --custom=<(echo '{"securityContext":{"runAsUser":65532}}') -- /play crash >/dev/null 2>&1
+    for _ in $(seq 60); do
+      [ "$(k get pod "$victim" -o jsonpath='{.status.initContainerStatuses[0].restartCount}{.status.containerStatuses[0].restartCount}')" = 10 ] && break
+      sleep 1
+    done
+    restarts=$(k get pod "$victim" -o jsonpath='{.status.initContainerStatuses[0].restartCount} {.status.containerStatuses[0].restartCount}')
+    echo "restarts of sidecar and application: $restarts"
+    [ "$restarts" = "1 0" ] || die "the sidecar did not come back alone"
+    k wait --for=condition=Ready "pod/$victim" --timeout=60s
+    sleep 10 # for the leases
+  }
+  work_ms=1500 stream "$beside" -- crash
+  audit "crash" "$(cat "$work/report")" -1
+  metrics=$(for p in $(k get pods -l app=beside -o name); do kubectl get --raw "/api/v1/namespaces/$ns/pods/${p#pod/}:9490/proxy/metrics"; done)
+  echo "$metrics" | grep hookonce_leases_expired_total
+  echo "$metrics" | grep hookonce_leases_expired_total | grep -qv ' 0$' || die "no lease was taken over"
+fi
+
+if wants outage && [ -n "${DATABASE_STOP:-}" ]; then
+  say "the database is gone for 30 seconds"
+  outage() {
+    eval "$DATABASE_STOP"
+    sleep 30
+    start_database
+    sleep 5
+  }
+  stream "$beside" -- outage
+  audit "outage" "$(cat "$work/report")" -1
+  python3 - "$(cat "$work/report")" <<'PYTHON' || die "outage"
+import json, sys
+
+report = json.loads(sys.argv[1])
+assert set(report["pages"]) == {"200"}, "the application's other pages did not go on"
+assert report["deliveries"].get("503 store_unavailable", 0) > 0, "nobody was answered 503"
+PYTHON
+fi
+
+if wants order; then
+  say "the sidecar stops after the application"
+  victim=$(pod beside)
+  k logs -f "$victim" -c hookonce --timestamps >"$work/hookonce.log" 2>/dev/null &
+  k logs -f "$victim" -c app --timestamps >"$work/app.log" 2>/dev/null &
+  sleep 2
+  k delete pod "$victim" >/dev/null
+  wait %1 %2 2>/dev/null || true
+  stopping=$(grep '"stopping"' "$work/hookonce.log" | cut -d' ' -f1)
+  stopped=$(grep 'stopped' "$work/app.log" | cut -d' ' -f1)
+  echo "application stopped $stopped - sidecar stopping $stopping"
+  [[ -n $stopped && $stopped < $stopping ]] || die "the sidecar stopped first"
+  grep -q '"stopped"' "$work/hookonce.log" || die "the sidecar was killed"
+fi
+
+chart=$here/../../../helm/hookonce
+values() {
+  cat >"$work/values-$1.yaml" <<YAML
+image: {repository: "${HOOKONCE_IMAGE%:*}", tag: "${HOOKONCE_IMAGE##*:}"}
+upstream: {url: "$(address behind)"}
+webhook: {path: /webhook/stripe, provider: stripe, existingSecret: {name: hookonce-webhook}}
+database: {existingSecret: {name: hookonce-database}, table: shared_events, lease: 6s}
+migration: {run: $2}
+podDisruptionBudget: {enabled: true}
+autoscaling: {enabled: $3, minReplicas: 2, maxReplicas: 3}
+networkPolicy: {enabled: true}
+monitoring: {dashboard: {enabled: true}}
+YAML
+}
+install() { helm upgrade --install "$1" "$chart" -n "$ns" -f "$work/values-$1.yaml" --wait --timeout 180s "${@:2}" >"$work/helm" 2>&1 || { cat "$work/helm"; die "helm"; }; ! grep -i warning "$work/helm" || die "helm warned"; }
+
+if wants gateway || wants two; then
+  say "in front of an application: the chart"
+  app behind 2 "lifecycle: {preStop: {sleep: {seconds: 5}}}" >"$work/behind.yaml"
+  apply "$work/behind.yaml"
+  k rollout status deployment/behind --timeout=120s >/dev/null
+  values one job true
+  helm template one "$chart" -n "$ns" -f "$work/values-one.yaml" >"$work/one.yaml"
+  k apply --dry-run=server -f "$work/one.yaml" | sed 's/^/  /'
+  install one
+  k get deployment,pdb,hpa,networkpolicy -l app.kubernetes.io/instance=one
+  one=$(address one-hookonce)
+fi
+
+if wants gateway; then
+  say "rolling restarts of hookonce, of the application, and an upgrade, while the provider sends"
+  restarts() {
+    k rollout restart deployment/one-hookonce >/dev/null
+    k rollout status deployment/one-hookonce --timeout=180s
+    k rollout restart deployment/behind >/dev/null
+    k rollout status deployment/behind --timeout=180s
+    install one --set limits.maxBody=1MiB
+    [ "$(k get deployment one-hookonce -o jsonpath='{.spec.template.spec.containers[0].env[?(@.name=="MAX_BODY")].value}')" = 1MiB ] || die "the upgrade changed nothing"
+  }
+  stream "$one" -- restarts
+  audit "rolling restart in front" "$(cat "$work/report")" 0
+fi
+
+if wants two; then
+  say "two releases on one table, while the provider sends to both"
+  values two never false
+  install two
+  stream "$one" "$(address two-hookonce)" -- sleep 15
+  audit "two releases" "$(cat "$work/report")" 0
+  say "uninstalling leaves nothing but the table"
+  helm uninstall one -n "$ns" --wait >/dev/null
+  helm uninstall two -n "$ns" --wait >/dev/null
+  k wait --for=delete pod -l app.kubernetes.io/name=hookonce --timeout=90s >/dev/null
+  left=$(k get all,configmap,secret,serviceaccount,pdb,hpa,networkpolicy,job -l app.kubernetes.io/managed-by=Helm -o name)
+  [ -z "$left" ] || die "left: $left"
+  echo "rows in the table: $(rows 'SELECT count(*) FROM shared_events')"
+fi
+
+say "all is well ($SECONDS s)"
