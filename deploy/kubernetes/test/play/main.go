@@ -26,9 +26,9 @@ import (
 func main() {
 	switch os.Args[1] {
 	case "app":
-		serve(":8000", app(os.Getenv("BOOKS")))
+		serve(app(os.Getenv("BOOKS")))
 	case "provider":
-		serve(":8000", (&provider{secret: os.Getenv("SECRET"), books: books{Events: map[string]*event{}}}).handler())
+		serve((&provider{secret: os.Getenv("SECRET"), books: books{Events: map[string]*event{}}}).handler())
 	case "crash":
 		// Process 1 of this namespace takes no SIGKILL from inside it; a Go program dies of SIGQUIT at once, just as unprepared.
 		if err := syscall.Kill(1, syscall.SIGQUIT); err != nil {
@@ -38,7 +38,11 @@ func main() {
 }
 
 // serve drains on SIGTERM, as an application should.
-func serve(address string, h http.Handler) {
+func serve(h http.Handler) {
+	address := os.Getenv("ADDRESS")
+	if address == "" {
+		address = ":8000"
+	}
 	s := &http.Server{Addr: address, Handler: h, ReadHeaderTimeout: time.Minute}
 	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
