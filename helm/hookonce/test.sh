@@ -30,6 +30,13 @@ echo "== the chart's own copies are the same as what is deployed without it"
 cmp files/rules.yaml ../../deploy/prometheus/rules.yaml
 cmp files/dashboard.json ../../deploy/grafana/dashboard.json
 
+echo "== every variable of hookonce has its value"
+# A secret comes as a file, whatever else.
+grep -oh 'env:"[A-Z_]*"' ../../cmd/hookonce/config.go ../../cmd/hookonce/webhooks.go | cut -d'"' -f2 | grep -vx SECRET | sort -u |
+  while read -r variable; do
+    grep -q "\"$variable\"" templates/_container.tpl || { echo "the chart does not know $variable"; exit 1; }
+  done
+
 echo "== the schema refuses unknown keys at every level"
 python3 - <<'PYTHON'
 import json

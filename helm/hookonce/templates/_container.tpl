@@ -82,6 +82,9 @@ seccompProfile: {type: RuntimeDefault}
       {{- with $webhook.existingSecret }}
       - secret: {name: {{ .name | quote }}, items: [{key: {{ .key | default "secret" | quote }}, path: {{ printf "webhook-%s" $name | quote }}}]}
       {{- end }}
+      {{- with $webhook.snsCertificate }}
+      - secret: {name: {{ .name | quote }}, items: [{key: {{ .key | default "tls.crt" | quote }}, path: {{ printf "sns-%s" $name | quote }}}]}
+      {{- end }}
       {{- end }}
 {{- with .Values.database.embedded }}
 {{- if .enabled }}
@@ -129,13 +132,14 @@ seccompProfile: {type: RuntimeDefault}
 {{- $settings := dict
   "PATH" $w.path "PROVIDER" $w.provider "TOLERANCE" $w.tolerance "PUBLIC_URL" $w.publicURL
   "EVENT_ID" $w.eventID "MISSING_ID" $w.missingID "NAMESPACE" $w.namespace
-  "DUPLICATE_STATUS" $duplicate.status "DUPLICATE_BODY" $duplicate.body "DUPLICATE_CONTENT_TYPE" $duplicate.contentType
+  "DUPLICATE" $duplicate.answer "DUPLICATE_STATUS" $duplicate.status "DUPLICATE_BODY" $duplicate.body "DUPLICATE_CONTENT_TYPE" $duplicate.contentType
   "INVALID_STATUS" $w.invalidStatus "HANDSHAKE" $w.handshake "GET" $w.get
   "HMAC_HEADER" $hmac.header "HMAC_ALGORITHM" $hmac.algorithm "HMAC_ENCODING" $hmac.encoding "HMAC_PREFIX" $hmac.prefix
   "HMAC_SIGNED" $hmac.signed "HMAC_TIMESTAMP_HEADER" $hmac.timestampHeader "HMAC_ID_HEADER" $hmac.idHeader
   "TOKEN_HEADER" $w.tokenHeader
 -}}
 {{- if $w.existingSecret -}}{{- $_ := set $settings "SECRET_FILE" (printf "/etc/hookonce/webhook-%s" $name) -}}{{- end -}}
+{{- if $w.snsCertificate -}}{{- $_ := set $settings "SNS_CERT_FILE" (printf "/etc/hookonce/sns-%s" $name) -}}{{- end -}}
 {{- with $w.releaseOn -}}{{- $_ := set $settings "RELEASE_ON" (join "," .) -}}{{- end -}}
 {{- with $w.notAccepted -}}{{- $_ := set $settings "NOT_ACCEPTED" (join "," .) -}}{{- end -}}
 {{- range $key, $value := $settings -}}{{- $_ := set $env (print $prefix $key) $value -}}{{- end -}}
