@@ -54,15 +54,15 @@ func (s *Store) Cleanup(ctx context.Context, retention time.Duration) (store.Cle
 		var batch store.Cleaned
 		err := s.do(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
 			batch = store.Cleaned{}
-			tx, err := c.Begin(ctx)
-			if err != nil {
+			b := &pgx.Batch{} // one round trip, one transaction
+			b.Queue(walkSQL)
+			b.Queue(s.sql(cleanupSQL), retention.Seconds(), from, cleanupBatch, "hookonce cleanup "+s.table)
+			answers := c.SendBatch(ctx, b)
+			defer answers.Close()
+			if _, err := answers.Exec(); err != nil {
 				return err
 			}
-			defer tx.Rollback(ctx)
-			if _, err := tx.Exec(ctx, walkSQL); err != nil {
-				return err
-			}
-			rows, err := tx.Query(ctx, s.sql(cleanupSQL), retention.Seconds(), from, cleanupBatch, "hookonce cleanup "+s.table)
+			rows, err := answers.Query()
 			if err != nil {
 				return err
 			}
@@ -81,7 +81,7 @@ func (s *Store) Cleanup(ctx context.Context, retention time.Duration) (store.Cle
 			if err != nil {
 				return err
 			}
-			return tx.Commit(ctx)
+			return answers.Close()
 		})
 		if err != nil {
 			return all, err
