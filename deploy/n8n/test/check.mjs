@@ -202,10 +202,13 @@ await check('the in-workflow template, for comparison: the retry is answered 200
 await check('a workflow switched off: 404; switched on: the retry runs', async () => {
   const e = newEvent();
   await n8n.switchOff(behind.id);
-  // Neither switch takes effect at once; other events find out when.
-  await until('the webhook to be gone', async () => await ending(hook(behind), newEvent()) === '404 released');
-  assert.equal(await ending(hook(behind), e), '404 released');
-  await n8n.publish(behind.id);
+  try {
+    // Neither switch takes effect at once; other events find out when.
+    await until('the webhook to be gone', async () => await ending(hook(behind), newEvent()) === '404 released');
+    assert.equal(await ending(hook(behind), e), '404 released');
+  } finally {
+    await n8n.publish(behind.id);
+  }
   await until('the retry to run', async () => {
     const a = await ending(hook(behind), e);
     assert.ok(['200 forwarded', '404 released'].includes(a), a);
