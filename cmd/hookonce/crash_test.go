@@ -339,12 +339,13 @@ type replica struct {
 // recorded what it answered meanwhile.
 func (r *replica) outage(t *testing.T, length time.Duration) {
 	r.way.hold(length)
-	limit := time.After(patience)
+	const limit = time.Minute
+	late := time.After(limit)
 	for !r.process.log.allSettled() {
 		select {
 		case <-time.After(100 * time.Millisecond):
-		case <-limit:
-			t.Errorf("not recorded %v after the outage: %v", patience, r.process.log.unsettled())
+		case <-late:
+			t.Errorf("not recorded %v after the outage: %v", limit, r.process.log.unsettled())
 			return
 		}
 	}
