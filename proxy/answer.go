@@ -23,7 +23,7 @@ func (h *Handler) answer(d *delivery, e *ending) {
 	}
 	header := d.w.Header()
 	header.Set("Hookonce-Outcome", string(e.outcome))
-	if m.retryAfter {
+	if m.retryAfter || e.outcome == InvalidSignature && d.hook.InvalidStatus == http.StatusServiceUnavailable {
 		header.Set("Retry-After", retryAfter)
 	}
 	d.ending, d.status = *e, status
@@ -82,11 +82,14 @@ func (h *Handler) finish(d *delivery) {
 			d.would = e.outcome
 		}
 		h.Metrics.WouldHave(d.hook.Name, string(d.would))
-		e.outcome, e.reason = Observed, string(d.would)
+		e.outcome = Observed
 	}
 	took := time.Since(d.started)
-	h.Metrics.End(d.hook.Name, string(e.outcome), took, d.size)
-	if e.outcome == InvalidSignature {
+	h.Metrics.End(d.hook.Name, string(e.outcome), took)
+	if !d.unread {
+		h.Metrics.BodyRead(d.hook.Name, d.size)
+	}
+	if e.outcome == InvalidSignature || d.would == InvalidSignature {
 		h.Metrics.SignatureFailed(d.hook.Name, e.reason)
 	}
 
@@ -109,6 +112,9 @@ func (h *Handler) finish(d *delivery) {
 	}
 	if e.reason != "" {
 		fields = append(fields, slog.String("reason", e.reason))
+	}
+	if d.would != "" {
+		fields = append(fields, slog.String("would_have", string(d.would)))
 	}
 	if e.err != nil {
 		fields = append(fields, slog.String("error", e.err.Error()))

@@ -32,6 +32,12 @@ func (r *reservation) grow(n int64) bool {
 	return true
 }
 
+// shrink gives n bytes back.
+func (r *reservation) shrink(n int64) {
+	r.budget.used.Add(-n)
+	r.bytes.Add(-n)
+}
+
 // release gives everything back; once is enough, more often does no harm.
 func (r *reservation) release() {
 	if r != nil {
@@ -46,7 +52,6 @@ const firstRead = 64 << 10
 // read reads the body whole: bounded in size, in time, and by what all
 // deliveries hold together.
 func (h *Handler) read(d *delivery) *ending {
-	d.unread = true
 	announced := d.r.ContentLength // -1: unknown
 	if announced > h.MaxBody {
 		return end(TooLarge)
@@ -75,7 +80,7 @@ func (h *Handler) read(d *delivery) *ending {
 			}
 			grown := make([]byte, len(body), wider)
 			copy(grown, body)
-			d.buffered.grow(-int64(cap(body)))
+			d.buffered.shrink(int64(cap(body)))
 			body = grown
 		}
 		n, err := d.r.Body.Read(body[len(body):cap(body)])
@@ -100,12 +105,12 @@ func unreadable(d *delivery, err error) *ending {
 	var network *net.OpError
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return end(BadRequest).with(http.StatusRequestTimeout, "The body did not arrive in time.").because(err)
+		return end(BadRequest).with(http.StatusRequestTimeout, "The body did not arrive in time.").why("too_slow").because(err)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return end(BadRequest).with(0, "The body is shorter than announced: it was cut off.").because(err)
+		return end(BadRequest).with(0, "The body is shorter than announced: it was cut off.").why("cut_off").because(err)
 	case d.r.Context().Err() != nil, errors.As(err, &network):
 		return end(ClientGone).because(err)
 	default:
-		return end(BadRequest).with(0, "The body's framing is malformed.").because(err)
+		return end(BadRequest).with(0, "The body's framing is malformed.").why("malformed_framing").because(err)
 	}
 }

@@ -57,7 +57,9 @@ func attemptOf(r *http.Request) *attempt {
 func (h *Handler) newAttempt(d *delivery, f *flight, token store.Token, claim store.Claim, asked time.Time) *attempt {
 	a := &attempt{h: h, d: d, hook: d.hook, key: d.key, flight: f, token: token, claim: claim, asked: asked}
 	if claim.Won {
+		a.mu.Lock() // renew reads it
 		a.renewal = time.AfterFunc(h.Lease/3, a.renew)
+		a.mu.Unlock()
 	}
 	return a
 }
@@ -153,6 +155,7 @@ func (h *Handler) forward(d *delivery, fixed Outcome) (sent bool) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(d.r.Context()))
 	defer cancel()
 	keepContentType(d.w)
+	defer flushBroken(d.w)
 	h.deliveries.ServeHTTP(d.w, d.r.WithContext(context.WithValue(ctx, attemptKey{}, a)))
 	return !a.notRenewed.Load()
 }
@@ -439,6 +442,12 @@ func (a *attempt) judge(response *http.Response) (Outcome, settlementKind) {
 // starts (n8n 2.x, packages/cli, abstract-server).
 const n8nStarting = "n8n is starting up"
 
+// impatient closes a body that is read before the claim is settled and does not
+// come: a settlement cannot wait for ever.
+func (a *attempt) impatient(body io.Closer) *time.Timer {
+	return time.AfterFunc(a.h.UpstreamTimeout, func() { body.Close() })
+}
+
 // notAccepted says whether a 2xx is no acceptance of the event.
 func (a *attempt) notAccepted(response *http.Response) bool {
 	mediaType, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
@@ -450,6 +459,7 @@ func (a *attempt) notAccepted(response *http.Response) bool {
 	if !a.h.N8N || mediaType != "text/html" {
 		return false
 	}
+	defer a.impatient(response.Body).Stop()
 	page := bufio.NewReaderSize(response.Body, 512)
 	start, _ := page.Peek(512)
 	response.Body = struct {
@@ -486,6 +496,9 @@ func (h *Handler) failed(_ http.ResponseWriter, r *http.Request, err error) {
 		ending := end(Unknown).because(err)
 		if errors.Is(err, errUpstreamTimeout) {
 			ending.with(http.StatusGatewayTimeout, "The application took the event, but did not answer in time. Send it again.")
+		}
+		if h.Hold && claimed {
+			ending.detail = "The application took the event and gave no answer. A person has to decide whether it may run again."
 		}
 		h.answer(d, ending)
 	}

@@ -84,6 +84,7 @@ type Config struct {
 	MaxBuffered     int64 // bytes of all deliveries together
 
 	Observe             bool   // report only, forward everything
+	Hold                bool   // what has an unknown outcome waits for a person
 	ForwardOnStoreError bool   // forward unclaimed while the store is down
 	RejectUnmatched     bool   // 404 instead of passing through
 	Forwarded           string // preserve, append or replace
@@ -148,21 +149,23 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case hook == nil, read && h.Observe:
 		h.passThrough(w, r)
-	case read && !misspelt && !hook.RejectReads:
+	case read && misspelt:
+		h.refuse(w, http.StatusBadRequest, misspeltPath)
+	case read && !hook.RejectReads:
 		dropMethodOverrides(r.Header)
 		h.passThrough(w, r)
 	default:
 		h.open.begin()
 		defer h.open.end()
-		d := &delivery{w: w, r: r, hook: hook, rest: rest, misspelt: misspelt, started: time.Now()}
+		d := &delivery{w: w, r: r, hook: hook, rest: rest, misspelt: misspelt, unread: true, started: time.Now()}
 		h.Metrics.Begin(hook.Name)
 		defer h.finish(d) // also when the answer breaks off: httputil panics then
 		switch {
 		case read && misspelt:
-			h.answer(d, end(BadRequest).with(0, misspeltPath))
+			h.answer(d, end(BadRequest).with(0, misspeltPath).why("misspelt_path").why("misspelt_path"))
 		case read:
 			w.Header().Set("Allow", "POST")
-			h.answer(d, end(BadRequest).with(http.StatusMethodNotAllowed, "This webhook takes deliveries only (WEBHOOK_GET=reject)."))
+			h.answer(d, end(BadRequest).with(http.StatusMethodNotAllowed, "This webhook takes deliveries only."))
 		default:
 			h.deliver(d)
 		}
@@ -204,7 +207,7 @@ func (h *Handler) deliver(d *delivery) {
 	}
 	switch {
 	case h.Observe && !d.unread:
-		d.would = verdict.outcome
+		d.ending, d.would = *verdict, verdict.outcome
 		h.forward(d, Observed)
 	case verdict.outcome.relayed() && verdict.status == 0:
 		d.ending = *verdict
@@ -227,7 +230,7 @@ func (d *delivery) clear() {
 // go to the application unclaimed.
 func (h *Handler) verify(d *delivery) *ending {
 	if d.misspelt {
-		return end(BadRequest).with(0, misspeltPath)
+		return end(BadRequest).with(0, misspeltPath).why("misspelt_path")
 	}
 	d.request = webhook.Request{
 		Method: d.r.Method,
@@ -275,7 +278,7 @@ func (h *Handler) identify(d *delivery) *ending {
 	case ok:
 		d.key = webhook.EventKey(id)
 	case d.hook.MissingID == MissingReject && (!rule.Body() || webhook.Nothing(d.body)):
-		return end(NoEventID)
+		return end(NoEventID).why("no_id_at_" + rule.String())
 	case d.hook.MissingID == MissingForward && !rule.Body() || webhook.Nothing(d.body):
 		return end(Unkeyed)
 	default:
@@ -340,7 +343,7 @@ func (h *Handler) ask(d *delivery, f *flight, wait *time.Timer) *ending {
 			return end(Duplicate)
 		case claim.State == store.Held:
 			h.flights.land(d.key, f, false)
-			return end(Held)
+			return end(Held).why("decide with: hookonce events release|complete KEY")
 		case h.Observe:
 			h.flights.land(d.key, f, false)
 			return end(InFlight)

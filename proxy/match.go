@@ -101,16 +101,17 @@ func (w *Webhook) covers(folded string) bool {
 }
 
 // canonical says whether the rest of a path below a subtree is spelt in the
-// one way that is accepted: no empty or dot segment (a trailing slash may
-// stand), no matrix parameters, no byte that a path cannot carry as it is (RFC
-// 3986, section 3.3), and nothing percent-encoded that need not be (section
-// 6.2.2: unreserved characters).
+// one way that is accepted: no empty or dot segment and no trailing slash, no
+// byte that a path cannot carry as it is (RFC 3986, section 3.3), and nothing
+// percent-encoded that need not be (section 6.2.2: unreserved characters).
 func canonical(rest string) bool {
-	segments := strings.Split(rest, "/")
-	for i, segment := range segments {
+	if rest == "" {
+		return true
+	}
+	for segment := range strings.SplitSeq(rest, "/") {
 		plain, err := url.PathUnescape(segment)
 		if err != nil || plain == "." || plain == ".." || strings.Contains(plain, `\`) ||
-			segment == "" && i < len(segments)-1 {
+			segment == "" {
 			return false
 		}
 	}
@@ -122,7 +123,7 @@ func canonical(rest string) bool {
 				return false
 			}
 			i += 2
-		case !unreserved(c) && strings.IndexByte("/!$&'()*+,=:@", c) < 0:
+		case !unreserved(c) && strings.IndexByte("/!$&'()*+,;=:@", c) < 0:
 			return false
 		}
 	}

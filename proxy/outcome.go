@@ -134,6 +134,11 @@ func (e *ending) because(err error) *ending {
 	return e
 }
 
+func (e *ending) why(reason string) *ending {
+	e.reason = reason
+	return e
+}
+
 func (e *ending) with(status int, detail string) *ending {
 	e.status, e.detail = status, detail
 	return e

@@ -82,7 +82,7 @@ func (h *Handler) setTarget(u *url.URL, target string) {
 func (h *Handler) passThrough(w http.ResponseWriter, r *http.Request) {
 	if h.RejectUnmatched && !h.Observe {
 		if hook, _, _ := h.match(r); hook == nil {
-			h.refuse(w, http.StatusNotFound, "No webhook has this path (UNMATCHED=reject).")
+			h.refuse(w, http.StatusNotFound, "No webhook has this path.")
 			return
 		}
 	}
@@ -91,7 +91,18 @@ func (h *Handler) passThrough(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	keepContentType(w)
+	defer flushBroken(w)
 	h.passthrough.ServeHTTP(w, r)
+}
+
+// flushBroken sends what there is of an answer that broke off, its status at
+// least: httputil panics then (http.ErrAbortHandler), and net/http would drop
+// what it has not sent yet.
+func flushBroken(w http.ResponseWriter) {
+	if fault := recover(); fault != nil {
+		http.NewResponseController(w).Flush() //nolint:errcheck // nobody may be there to read it
+		panic(fault)
+	}
 }
 
 func (h *Handler) passed(response *http.Response) error {

@@ -18,6 +18,7 @@ const maxKept = 64 << 10
 // completes: some providers act on what they are answered, and their repeats
 // have to get the same. Without it the repeats get the plain answer.
 func (a *attempt) keepAnswer(response *http.Response) {
+	defer a.impatient(response.Body).Stop()
 	start, err := io.ReadAll(io.LimitReader(response.Body, maxKept+1))
 	rest := io.Reader(response.Body)
 	if err != nil {

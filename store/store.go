@@ -88,7 +88,8 @@ type Options struct {
 	// benchmarks compare with).
 	BatchSize int
 
-	// ObserveBatch, where not nil, is told how many claims shared a commit.
+	// ObserveBatch, where not nil, is told how many claims (in SQLite also settlements)
+	// shared a commit.
 	ObserveBatch func(size int)
 }
 

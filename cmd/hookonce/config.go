@@ -98,16 +98,25 @@ func (f faults) err() error {
 		return nil
 	}
 	sort.Strings(f)
-	return misuse{fmt.Errorf("the configuration has %d fault(s):\n  %s", len(f), strings.Join(f, "\n  "))}
+	return misuse{fmt.Errorf("the configuration has %s:\n  %s", count(len(f), "fault"), strings.Join(f, "\n  "))}
+}
+
+// count is a number of things, in words.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return strconv.Itoa(n) + " " + thing + "s"
 }
 
 // environment is the environment as a map. A variable that is set but empty
-// counts as not set, except for secrets: those say that somebody forgot one.
+// counts as not set, except for secrets (somebody forgot one) and namespaces
+// (none is meant).
 func environment(environ []string) map[string]string {
 	vars := make(map[string]string, len(environ))
 	for _, line := range environ {
 		name, value, _ := strings.Cut(line, "=")
-		if value != "" || strings.HasSuffix(name, "SECRET") {
+		if value != "" || strings.HasSuffix(name, "SECRET") || strings.HasSuffix(name, "_NAMESPACE") {
 			vars[name] = value
 		}
 	}
@@ -197,11 +206,16 @@ func (c *StoreConfig) validate(vars map[string]string, f *faults) {
 		content, err := os.ReadFile(c.DatabaseURLFile)
 		if err != nil {
 			f.add("DATABASE_URL_FILE", "%v", err)
+		} else if strings.TrimSpace(string(content)) == "" && vars["DATABASE_URL"] == "" {
+			f.add("DATABASE_URL_FILE", "%s is empty; put the URL into it", c.DatabaseURLFile)
 		}
 		c.DatabaseURL = strings.TrimSpace(string(content))
 	} else if vars["DATABASE_URL"] == "" && vars["KUBERNETES_SERVICE_HOST"] != "" {
 		f.add("DATABASE_URL", "not set; inside Kubernetes the embedded store has to be asked for in so many words "+
 			"(sqlite:/path/on/a/volume/hookonce.db), because a pod's own files go with the pod; postgres://… is for production")
+	}
+	if scheme, _, _ := strings.Cut(c.DatabaseURL, ":"); c.DatabaseURL != "" && !slices.Contains([]string{"postgres", "postgresql", "sqlite"}, scheme) {
+		f.add("DATABASE_URL", "begins neither with postgres:// nor with sqlite:")
 	}
 	oneOf(f, "ON_UNKNOWN", c.OnUnknown, "release", "hold")
 	if vars["STORE_TIMEOUT"] == "" && c.Lease > 0 { // a short lease brings its own short patience

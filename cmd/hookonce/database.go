@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"time"
 
@@ -48,7 +50,7 @@ func (c *StoreConfig) open(observeBatch func(int)) (database, error) {
 	case "sqlite":
 		db, err = sqlite.Open(c.DatabaseURL, options)
 	default:
-		err = errors.New("it begins with neither postgres:// nor sqlite: as the address of a store does")
+		err = errors.New("begins neither with postgres:// nor with sqlite:")
 	}
 	if err != nil {
 		return nil, misuse{fmt.Errorf("DATABASE_URL: %w", err)}
@@ -70,9 +72,23 @@ func (p *program) withStore(ctx context.Context, work func(context.Context, *Sto
 	return work(ctx, c, db)
 }
 
+// fileThere says whether the embedded store's file exists: a command that only
+// looks must not make an empty one in the wrong folder.
+func (c *StoreConfig) fileThere() error {
+	path, embedded := strings.CutPrefix(c.DatabaseURL, "sqlite:")
+	path, _, _ = strings.Cut(strings.TrimPrefix(path, "//"), "?")
+	if _, err := os.Stat(path); embedded && errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no database at %s: run this where hookonce serves, or set DATABASE_URL as it has it", path)
+	}
+	return nil
+}
+
 // withTable is withStore for commands that need the table as serving does.
 func (p *program) withTable(ctx context.Context, work func(context.Context, *StoreConfig, database) error) error {
 	return p.withStore(ctx, func(ctx context.Context, c *StoreConfig, db database) error {
+		if err := c.fileThere(); err != nil {
+			return err
+		}
 		if err := db.CheckSchema(ctx); err != nil {
 			return err
 		}

@@ -25,7 +25,7 @@ func (p *program) eventsCommand() *cobra.Command {
 	}
 	c.AddCommand(p.listCommand(), p.showCommand(),
 		p.decideCommand("release", "Give a key back: the next delivery of the event runs, and is told that it may have run",
-			"also a done one, or one that is in flight at this moment", "released: the next delivery runs",
+			"also a done one, or one that is in flight at this moment", "released: the next delivery runs, and is told that it may have run",
 			func(ctx context.Context, db database, key string, force bool) error {
 				return db.ReleaseEvent(ctx, key, force)
 			}),
@@ -120,8 +120,12 @@ func (p *program) decideCommand(verb, short, force, said string,
 
 // explain puts the key to what the store says of it.
 func explain(key string, err error) error {
-	if errors.Is(err, store.ErrNotFound) {
+	switch {
+	case errors.Is(err, store.ErrNotFound):
 		return fmt.Errorf("%s: no such key; `hookonce events list` shows those that there are", key)
+	case errors.Is(err, store.ErrConflict):
+		return fmt.Errorf("%s: %w; a done event is let through once more with `events pass`, an unknown or held one is given back with "+
+			"`events release` or settled with `events complete`, and --force does either to a live one", key, err)
 	}
 	return fmt.Errorf("%s: %w", key, err)
 }
@@ -129,13 +133,13 @@ func explain(key string, err error) error {
 func eventTable(events []store.Event) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "KEY\tSTATE\tFIRST SEEN\tATTEMPTS\tLEASE UNTIL\tCOMPLETED AT\tSTATUS")
+	fmt.Fprintln(w, "KEY\tSTATE\tPRIOR\tFIRST SEEN\tATTEMPTS\tLEASE UNTIL\tCOMPLETED AT\tSTATUS")
 	for _, e := range events {
 		status := "-"
 		if e.Status != nil {
 			status = strconv.Itoa(*e.Status)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", e.Key, e.State, e.FirstSeen.Format(time.RFC3339), e.Attempts,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", e.Key, e.State, e.Prior, e.FirstSeen.Format(time.RFC3339), e.Attempts,
 			when(e.LeaseUntil), when(e.CompletedAt), status)
 	}
 	w.Flush()

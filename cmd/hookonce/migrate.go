@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/hookonce/hookonce/store"
 )
 
 func (p *program) migrateCommand() *cobra.Command {
@@ -18,8 +21,13 @@ func (p *program) migrateCommand() *cobra.Command {
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return p.withStore(c.Context(), func(ctx context.Context, config *StoreConfig, db database) error {
-				if err := db.Migrate(ctx, adopt || config.AdoptTable); err != nil {
+				adopt := adopt || config.AdoptTable
+				foreign := errors.Is(db.CheckSchema(ctx), store.ErrForeignTable)
+				if err := db.Migrate(ctx, adopt); err != nil {
 					return err
+				}
+				if foreign {
+					fmt.Fprintf(p.stdout, "%s is hookonce's now; the rows that it had count as done\n", config.EventsTable)
 				}
 				fmt.Fprintf(p.stdout, "%s is up to date\n", config.EventsTable)
 				return nil

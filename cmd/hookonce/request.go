@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -231,7 +232,7 @@ func (p *program) verifyCommand() *cobra.Command {
 				Detail string `json:"detail,omitempty"`
 				Key    string `json:"key"`
 			}{Valid: true, Key: found.Key}
-			said := "valid\nkey: " + found.Key
+			said := "valid\nkey: " + cmp.Or(found.Key, "none") + " (" + found.From + ")"
 			if failure := verifier.Verify(r, now); failure != nil {
 				verdict.Valid, verdict.Reason, verdict.Detail = false, string(failure.Reason), failure.Detail
 				said = "not valid: " + failure.Error()

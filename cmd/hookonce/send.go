@@ -82,7 +82,7 @@ func (p *program) sendCommand() *cobra.Command {
 			out.Header = r.Header
 			response, err := (&http.Client{Timeout: timeout}).Do(out)
 			if err != nil {
-				return err
+				return fmt.Errorf("%w (is hookonce running there?)", err)
 			}
 			defer response.Body.Close()
 			answer, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
@@ -91,6 +91,9 @@ func (p *program) sendCommand() *cobra.Command {
 			}
 			back := sent{response.StatusCode, response.Header.Get("Hookonce-Outcome"), string(answer)}
 			said := fmt.Sprintf("%d %s", back.Status, back.Outcome)
+			if back.Outcome == "" {
+				said += "(no Hookonce-Outcome: this path is no webhook's, MODE is observe, or hookonce does not stand there)"
+			}
 			if len(answer) > 0 {
 				said += "\n" + back.Body
 			}

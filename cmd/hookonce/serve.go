@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -71,7 +72,7 @@ func (p *program) serve(c *cobra.Command, _ []string) error {
 		Store: s.db, Metrics: s.metrics, Log: log, Now: time.Now, Transport: proxy.NewTransport(),
 		Lease: config.Lease, InFlightWait: config.InFlightWait, UpstreamTimeout: config.UpstreamTimeout,
 		ReadTimeout: config.ReadTimeout, MaxBody: int64(config.MaxBody), MaxBuffered: int64(config.MaxBuffered),
-		Observe: observe, ForwardOnStoreError: config.OnStoreError == "forward",
+		Observe: observe, Hold: storeConfig.OnUnknown == "hold", ForwardOnStoreError: config.OnStoreError == "forward",
 		RejectUnmatched: config.Unmatched == "reject", Forwarded: config.Forwarded,
 	})
 	front := &http.Server{Handler: s.handler, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 3 * time.Minute,
@@ -99,6 +100,8 @@ func (p *program) serve(c *cobra.Command, _ []string) error {
 	if err := s.listen("LISTEN_ADDR", config.ListenAddr, front); err != nil {
 		return err
 	}
+	defer front.Close()
+	defer back.Close()
 	if err := s.listen("ADMIN_ADDR", config.AdminAddr, back); err != nil {
 		return err
 	}
@@ -117,7 +120,7 @@ func (p *program) serve(c *cobra.Command, _ []string) error {
 func (s *server) listen(variable, address string, server *http.Server) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return fmt.Errorf("%s: %w", variable, err)
+		return fmt.Errorf("%s: %w; choose another address, or stop what uses this one", variable, err)
 	}
 	s.log.Info("listening", "for", variable, "address", listener.Addr().String())
 	go func() {
@@ -157,9 +160,20 @@ func (s *server) ready() (bool, string) {
 	case s.stopping.Load():
 		return false, "stopping"
 	case !s.storeUp.Load():
-		return true, "the store is down: webhooks are answered 503, everything else passes through"
+		return true, "the store is down: " + s.withoutStore() + ", everything else passes through"
 	}
 	return true, "ok"
+}
+
+// withoutStore says what becomes of webhooks while the store is down.
+func (s *server) withoutStore() string {
+	switch {
+	case s.config.Mode == "observe":
+		return "webhooks are forwarded and not recorded"
+	case s.config.OnStoreError == "forward":
+		return "webhooks are forwarded unclaimed"
+	}
+	return "webhooks are answered 503"
 }
 
 func (s *server) summary() string {
@@ -180,7 +194,7 @@ const (
 // keepStore prepares the schema as soon as the database answers, watches the
 // store, and cleans up.
 func (s *server) keepStore(ctx context.Context) {
-	first := true
+	first, said := true, ""
 	for {
 		err := s.config.prepare(ctx, s.db)
 		if err == nil {
@@ -192,7 +206,13 @@ func (s *server) keepStore(ctx context.Context) {
 				return
 			}
 		}
-		s.log.Error("the store is not ready: webhooks are answered 503 until it is", "error", err.Error())
+		if ctx.Err() != nil {
+			return
+		}
+		if said != err.Error() {
+			said = err.Error()
+			s.log.Error("the store is not ready; until it is, "+s.withoutStore(), "error", said)
+		}
 		if first {
 			close(s.tried)
 		}
@@ -209,6 +229,9 @@ func (s *server) keepStore(ctx context.Context) {
 	go s.keepClean(ctx)
 	for wait := time.Duration(0); pause(ctx, wait); {
 		held, err := s.db.HeldCount(ctx)
+		if ctx.Err() != nil {
+			return
+		}
 		up := err == nil
 		if s.storeUp.Swap(up) && !up {
 			s.log.Error("the store is down", "error", err.Error())
@@ -285,7 +308,7 @@ func limitMemory(c *Config) {
 // warn says at the start what is allowed, but may not be meant.
 func (s *server) warn() {
 	c := s.config
-	if scheme := c.DatabaseURL; len(scheme) > 6 && scheme[:6] == "sqlite" {
+	if strings.HasPrefix(c.DatabaseURL, "sqlite:") {
 		s.log.Warn("the embedded store is for one replica and for trying out; set DATABASE_URL to postgres://… for production")
 	}
 	if c.Mode == "observe" {
@@ -296,9 +319,6 @@ func (s *server) warn() {
 		p := w.provider
 		if w.Provider == "none" {
 			log.Warn("provider none: nothing is verified, so anybody can make the application run")
-			if w.Secret != "" || w.SecretFile != "" {
-				log.Warn("provider none does not use its secret")
-			}
 		}
 		if p.Tolerance > 0 && w.tolerance == 0 {
 			log.Warn("tolerance 0: a captured delivery is accepted for ever, as long as its key is not known")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/x509"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -53,12 +54,15 @@ type WebhookConfig struct {
 
 	name      string // "" for the unnamed webhook
 	prefix    string // of its variables
+	bare      bool   // NAMESPACE is set, and empty: nothing stands before its keys
 	provider  webhook.Provider
 	key       webhook.KeyRule
 	tolerance time.Duration
 	releaseOn []string
 	verifier  atomic.Pointer[webhook.Verifier]
-	secrets   string // what the secret file held when it was last read
+
+	certificates func(url string) (*x509.Certificate, error) // fetched, and remembered
+	secrets      string                                      // what the secret file held when it was last read
 }
 
 // label names the webhook in metrics and logs.
@@ -103,6 +107,9 @@ func loadWebhooks(c *Config, vars map[string]string, f *faults) (hooks []*Webhoo
 		}
 		paths[w.Path] = w.name
 		scope := w.scope()
+		if scope == "" && strings.HasSuffix(w.Path, "/") {
+			f.add(w.prefix+"NAMESPACE", "empty is for an exact path: a subtree's keys would begin like those of other webhooks")
+		}
 		if other, ok := scopes[scope]; ok {
 			f.add(w.prefix+"NAMESPACE", "%q is where the keys of %s are; their events would take each other for duplicates", scope, other)
 		}
@@ -111,7 +118,7 @@ func loadWebhooks(c *Config, vars map[string]string, f *faults) (hooks []*Webhoo
 	for name := range vars {
 		if bare, ok := strings.CutPrefix(name, "WEBHOOK_"); ok && !slices.Contains(known, name) &&
 			slices.Contains(names(&WebhookConfig{}, ""), bare) {
-			f.add(name, "WEBHOOKS names several, so say whose it is: WEBHOOK_<NAME>_%s", bare)
+			f.add(name, "WEBHOOKS is set, so say whose it is: WEBHOOK_<NAME>_%s", bare)
 			delete(vars, name)
 		}
 	}
@@ -119,17 +126,20 @@ func loadWebhooks(c *Config, vars map[string]string, f *faults) (hooks []*Webhoo
 }
 
 func (w *WebhookConfig) scope() string {
-	if w.Namespace != "" {
+	if w.Namespace != "" || w.bare {
 		return w.Namespace
 	}
 	return w.name
 }
 
 func loadWebhook(name, prefix string, vars map[string]string, f *faults) *WebhookConfig {
-	w := &WebhookConfig{name: name, prefix: prefix}
+	w := &WebhookConfig{name: name, prefix: prefix, certificates: fetchCertificates()}
 	parseInto(w, prefix, vars, f)
 	fault := func(variable, format string, arguments ...any) { f.add(prefix+variable, format, arguments...) }
 
+	if value, set := vars[prefix+"NAMESPACE"]; set && value == "" {
+		w.bare = true
+	}
 	if w.Path == "" && name != "" {
 		w.Path = "/webhook/" + name
 	}
@@ -184,6 +194,7 @@ func loadWebhook(name, prefix string, vars map[string]string, f *faults) *Webhoo
 		fault("NAMESPACE", "%q; use a-z, 0-9, - and _", w.Namespace)
 	}
 	w.checkAnswers(fault)
+	w.checkApplies(fault)
 	oneOf(f, prefix+"HANDSHAKE", w.Handshake, "known", "open")
 	oneOf(f, prefix+"GET", w.Get, "forward", "reject")
 	if w.Duplicate == "" {
@@ -193,10 +204,30 @@ func loadWebhook(name, prefix string, vars map[string]string, f *faults) *Webhoo
 		}
 	}
 	oneOf(f, prefix+"DUPLICATE", w.Duplicate, "plain", "replay")
-	if ok {
+	if ok && (w.Provider != "token" || w.TokenHeader != "") {
 		w.checkSecret(vars, fault)
 	}
 	return w
+}
+
+// checkApplies finds settings that would silently not hold.
+func (w *WebhookConfig) checkApplies(fault faultFunc) {
+	hmac := map[string]string{"HMAC_HEADER": w.HMACHeader, "HMAC_ALGORITHM": w.HMACAlgorithm, "HMAC_ENCODING": w.HMACEncoding,
+		"HMAC_PREFIX": w.HMACPrefix, "HMAC_SIGNED": w.HMACSigned, "HMAC_TIMESTAMP_HEADER": w.HMACTimestampHeader, "HMAC_ID_HEADER": w.HMACIDHeader}
+	for variable, value := range hmac {
+		if value != "" && w.Provider != "hmac" {
+			fault(variable, "is for provider hmac, and this is %s, which is known; leave it out", w.Provider)
+		}
+	}
+	switch {
+	case w.Provider == "token" && w.TokenHeader == "":
+		fault("TOKEN_HEADER", "not set; provider token needs the name of the header that has the shared secret")
+	case w.Provider != "token" && w.TokenHeader != "":
+		fault("TOKEN_HEADER", "is for provider token, and this is %s; leave it out", w.Provider)
+	}
+	if w.SNSCertFile != "" && w.Provider != "aws-sns" {
+		fault("SNS_CERT_FILE", "is for provider aws-sns, and this is %s; leave it out", w.Provider)
+	}
 }
 
 func providerNames() []string {
@@ -307,7 +338,7 @@ func (w *WebhookConfig) checkSecret(vars map[string]string, fault faultFunc) {
 }
 
 func (w *WebhookConfig) newVerifier(secrets []string) (*webhook.Verifier, error) {
-	if w.SNSCertFile != "" { // for networks that cannot fetch it
+	if w.SNSCertFile != "" && w.Provider == "aws-sns" { // for networks that cannot fetch it
 		certificate, err := os.ReadFile(w.SNSCertFile)
 		if err != nil {
 			return nil, err
@@ -321,7 +352,7 @@ func (w *WebhookConfig) newVerifier(secrets []string) (*webhook.Verifier, error)
 			Signed: w.HMACSigned, TimestampHeader: w.HMACTimestampHeader, IDHeader: w.HMACIDHeader,
 		},
 		TokenHeader:  w.TokenHeader,
-		Certificates: fetchCertificates(),
+		Certificates: w.certificates,
 	})
 }
 
@@ -364,15 +395,16 @@ func (w *WebhookConfig) reloadSecret() (changed bool, err error) {
 	if string(content) == w.secrets {
 		return false, nil
 	}
-	w.secrets = string(content)
-	secrets := fileSecrets(w.secrets)
+	secrets := fileSecrets(string(content))
 	if len(secrets) == 0 {
+		w.secrets = string(content)
 		return false, fmt.Errorf("%s has no secret in it", w.SecretFile)
 	}
 	verifier, err := w.newVerifier(secrets)
 	if err != nil {
 		return false, err
 	}
+	w.secrets = string(content)
 	w.verifier.Store(verifier)
 	return true, nil
 }

@@ -57,7 +57,7 @@ func New(reg prometheus.Registerer, version string, webhooks, outcomes []string)
 	f := factory{reg}
 	m := &Metrics{
 		deliveries:  f.counters("deliveries_total", "Deliveries, by how they ended.", "webhook", "outcome"),
-		duration:    f.histograms("delivery_duration_seconds", "From a delivery's first byte to the end of its answer.", durationBuckets, "webhook", "outcome"),
+		duration:    f.histograms("delivery_duration_seconds", "From a delivery's headers to the end of its answer.", durationBuckets, "webhook", "outcome"),
 		inFlight:    f.gauges("deliveries_in_flight", "Deliveries under way.", "webhook"),
 		body:        f.histograms("delivery_body_bytes", "Sizes of the bodies that were read.", sizeBuckets, "webhook"),
 		signature:   f.counters("signature_failures_total", "Deliveries refused for their signature, by what was wrong with it.", "webhook", "reason"),
@@ -65,7 +65,7 @@ func New(reg prometheus.Registerer, version string, webhooks, outcomes []string)
 		passthrough: f.counters("passthrough_requests_total", "Requests that are no deliveries, by the class of their status.", "code"),
 		operation:   f.histograms("store_operation_duration_seconds", "How long the store took.", storeBuckets, "operation"),
 		storeErrors: f.counters("store_errors_total", "Store operations that failed.", "operation"),
-		batch:       f.histogram("claim_batch_size", "Operations that went to the store together.", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}),
+		batch:       f.histogram("claim_batch_size", "Claims that shared a commit; on SQLite settlements count, too.", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}),
 		observed:    f.counters("observed_total", "MODE=observe: how enforcing would have ended deliveries.", "webhook", "outcome"),
 		expired:     f.counters("leases_expired_total", "Claims taken over because their lease had run out.", "webhook"),
 		lost:        f.counters("leases_lost_total", "Claims settled too late, when another one had them: the event may have run twice.", "webhook"),
@@ -112,13 +112,16 @@ func New(reg prometheus.Registerer, version string, webhooks, outcomes []string)
 // Begin counts a delivery in.
 func (m *Metrics) Begin(webhook string) { m.inFlight.WithLabelValues(webhook).Inc() }
 
-// End counts a delivery out: its outcome, how long it took and how large its
-// body was, in bytes.
-func (m *Metrics) End(webhook, outcome string, took time.Duration, body int) {
+// End counts a delivery out: its outcome, and how long it took.
+func (m *Metrics) End(webhook, outcome string, took time.Duration) {
 	m.inFlight.WithLabelValues(webhook).Dec()
 	m.deliveries.WithLabelValues(webhook, outcome).Inc()
 	m.duration.WithLabelValues(webhook, outcome).Observe(took.Seconds())
-	m.body.WithLabelValues(webhook).Observe(float64(body))
+}
+
+// BodyRead counts a body that was read whole, of so many bytes.
+func (m *Metrics) BodyRead(webhook string, size int) {
+	m.body.WithLabelValues(webhook).Observe(float64(size))
 }
 
 // SignatureFailed counts a refused delivery by what was wrong.

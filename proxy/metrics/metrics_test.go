@@ -101,7 +101,8 @@ func TestAllSeriesAreThereFromTheStart(t *testing.T) {
 	}
 	for _, outcome := range proxy.Outcomes() {
 		m.Begin("stripe")
-		m.End("stripe", outcome, time.Second, 1)
+		m.End("stripe", outcome, time.Second)
+		m.BodyRead("stripe", 1)
 		m.WouldHave("stripe", outcome)
 	}
 	for status := -1; status < 1000; status++ {

@@ -52,8 +52,9 @@ func (s *Store) Cleanup(ctx context.Context, retention time.Duration) (store.Cle
 	for from := time.Unix(0, 0); ; {
 		began := time.Now()
 		var batch store.Cleaned
+		var last time.Time
 		err := s.do(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
-			batch = store.Cleaned{}
+			batch, last = store.Cleaned{}, from
 			b := &pgx.Batch{} // one round trip, one transaction
 			b.Queue(walkSQL)
 			b.Queue(s.sql(cleanupSQL), retention.Seconds(), from, cleanupBatch, "hookonce cleanup "+s.table)
@@ -73,8 +74,8 @@ func (s *Store) Cleanup(ctx context.Context, retention time.Duration) (store.Cle
 				if unsettled {
 					batch.Unsettled++
 				}
-				if seen.After(from) {
-					from = seen
+				if seen.After(last) {
+					last = seen
 				}
 				return nil
 			})
@@ -86,6 +87,7 @@ func (s *Store) Cleanup(ctx context.Context, retention time.Duration) (store.Cle
 		if err != nil {
 			return all, err
 		}
+		from = last
 		all.Deleted += batch.Deleted
 		all.Unsettled += batch.Unsettled
 		if batch.Deleted < cleanupBatch {

@@ -39,6 +39,9 @@ func (s *Store) fly(q *batch.Queue[work], take func() []*batch.Item[work]) {
 		}
 		return
 	}
+	if s.o.ObserveBatch != nil {
+		s.o.ObserveBatch(len(items))
+	}
 	answers := make([]error, len(items))
 	for i, it := range items {
 		if answers[i] = it.Op(s.writer); answers[i] != nil && !isOwn(answers[i]) {
