@@ -358,9 +358,11 @@ await check('adopted too early, with the claim step still in the workflow: every
 await check('with the claim step gone: new events run once, what the template processed is a duplicate', async () => {
   await n8n.switchOff(template.id);
   await n8n.publish(variants.templateMoved.id);
+  const url = `${moving.url}/webhook/stripe-template`;
+  await until('the workflow without a claim step', async () => (await deliver(url, newEvent())).body.includes('processed'));
   const e = newEvent();
   const answers = [];
-  for (const x of [e, e, oldEvent]) answers.push(await deliver(`${moving.url}/webhook/stripe-template`, x));
+  for (const x of [e, e, oldEvent]) answers.push(await deliver(url, x));
   assert.deepEqual(answers.map((a) => `${a.status} ${a.outcome}`), ['200 forwarded', '200 duplicate', '200 duplicate']);
   assert.equal(await count('old', `business_log WHERE event_id = '${e.id}'`), 1);
   await moving.stop();

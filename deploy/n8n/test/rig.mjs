@@ -2,7 +2,7 @@
 import { execFile, spawn } from 'node:child_process';
 import { createHmac } from 'node:crypto';
 import { once } from 'node:events';
-import { createWriteStream, mkdtempSync, readFileSync } from 'node:fs';
+import { createWriteStream, mkdtempSync } from 'node:fs';
 import http from 'node:http';
 import net from 'node:net';
 import path from 'node:path';
@@ -65,13 +65,13 @@ export async function lock(db, table) {
 // ---- processes
 
 function start(name, command, args, env) {
-  const log = path.join(dirs.state, `${name}.log`);
-  const out = createWriteStream(log, { flags: 'a' });
+  const out = createWriteStream(path.join(dirs.state, `${name}.log`), { flags: 'a' });
   const child = spawn(command, args, { env, detached: true, stdio: ['ignore', 'pipe', 'pipe'] });
-  child.stdout.pipe(out, { end: false });
-  child.stderr.pipe(out, { end: false });
-  const exited = once(child, 'exit').then(([code]) => code);
-  return { child, exited, log: () => readFileSync(log, 'utf8') };
+  let text = '';
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (data) => { text += data; out.write(data); });
+  // 'close', not 'exit': by then all that it said has been read.
+  const exited = once(child, 'close').then(([code]) => code);
+  return { child, exited, log: () => text };
 }
 const running = new Set();
 export async function stopAll() { await Promise.all([...running].map((p) => p.stop())); }
