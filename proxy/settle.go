@@ -108,7 +108,7 @@ func (s *settler) later(one settlement) {
 // How long the settler rests after a round in which the store did not answer.
 const (
 	firstRest = 100 * time.Millisecond
-	lastRest  = 5 * time.Second
+	lastRest  = time.Second
 )
 
 // run tries again until ctx ends.
