@@ -79,14 +79,18 @@ func TestSlowBodyIsRefused408(t *testing.T) {
 	h.runs(0)
 }
 
-func TestReadTimeoutDoesNotEndTheDelivery(t *testing.T) {
+func TestReadTimeoutEndsWithTheBody(t *testing.T) {
 	h := start(t, func(s *setup) { s.ReadTimeout = 100 * time.Millisecond })
-	h.upstream.answers(func(http.ResponseWriter, *seen) {
-		await(t, time.After(200*time.Millisecond), "the end of the read timeout")
-	})
-	h.deliver("evt_1").want(t, http.StatusOK, proxy.Forwarded)
-	h.upstream.answers(nil)
-	h.deliver("evt_2").want(t, http.StatusOK, proxy.Forwarded) // on the same connection
+	g := newGate(t)
+	h.upstream.held(g, http.StatusOK)
+	first := h.begin("evt_1")
+	await(t, h.upstream.arrived, "the first delivery")
+	second := h.begin("evt_1") // would be taken for gone
+	h.inFlight(2)
+	await(t, time.After(200*time.Millisecond), "the end of the read timeout")
+	g.open()
+	await(t, first, "the first answer").want(t, http.StatusOK, proxy.Forwarded)
+	await(t, second, "the second answer").want(t, http.StatusOK, proxy.Duplicate)
 }
 
 func TestSenderThatLeavesWhileSendingIsGone(t *testing.T) {

@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -88,16 +89,16 @@ func TestObservingSettlesAsEnforcingDoes(t *testing.T) {
 }
 
 func TestObservingNeverWaits(t *testing.T) {
-	h := start(t, observing)
+	patient := func(s *setup) { s.InFlightWait = time.Hour }
+	h := start(t, observing, patient)
 	g := newGate(t)
-	var first <-chan answer
 	h.upstream.held(g, http.StatusOK)
-	first = h.begin("evt_1")
+	first := h.begin("evt_1")
 	await(t, h.upstream.arrived, "the first delivery")
 	h.upstream.answers(nil)
-	h.deliver("evt_1")
-	other := replica(t, h, observing)
-	other.deliver("evt_1")
+	await(t, h.begin("evt_1"), "the second answer")
+	other := replica(t, h, observing, patient)
+	await(t, other.begin("evt_1"), "the other replica's answer")
 	other.would(proxy.InFlight, 1)
 	g.open()
 	await(t, first, "the first answer")
@@ -145,4 +146,19 @@ func TestObservingCountsAnUnansweredDelivery(t *testing.T) {
 	}
 	g.open()
 	h.would(proxy.Unknown, 1)
+}
+
+func TestObservedStreamIsNotCutByTheReadTimeout(t *testing.T) {
+	h := start(t, observing, func(s *setup) { s.MaxBuffered, s.ReadTimeout = 5, 100*time.Millisecond })
+	text := headOf(path, event("evt_1"), "Connection: close")
+	conn := h.dial()
+	defer conn.Close()
+	io.WriteString(conn, text[:len(text)-1])
+	await(t, time.After(200*time.Millisecond), "the end of the read timeout")
+	io.WriteString(conn, text[len(text)-1:])
+	conn.SetReadDeadline(time.Now().Add(patience))
+	if got, _ := io.ReadAll(conn); !strings.HasPrefix(string(got), "HTTP/1.1 200 ") {
+		t.Errorf("%q", got)
+	}
+	h.would(proxy.Overloaded, 1)
 }

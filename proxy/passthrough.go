@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 )
@@ -69,7 +68,6 @@ func (h *Handler) setTarget(u *url.URL, target string) {
 	rawPath, rawQuery := splitTarget(target)
 	rawPath = h.Upstream.EscapedPath() + rawPath
 	u.RawQuery = rawQuery
-	u.ForceQuery = rawQuery == "" && strings.HasSuffix(target, "?")
 	if plain, err := url.PathUnescape(rawPath); err == nil {
 		u.Path, u.RawPath = plain, rawPath
 	}
