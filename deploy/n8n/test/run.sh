@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks deploy/n8n on a real n8n, a real Postgres, a real Chromium and a real hookonce. Prints one line a check, and
-# "N passed, N failed". Debian: apt-get install postgresql chromium npm; and Go, or HOOKONCE_BIN=/path/to/hookonce.
+# "N passed, N failed". Linux on x86-64; Debian: apt-get install postgresql chromium npm; and Go, or HOOKONCE_BIN=/path/to/hookonce.
 # n8n, a Node that suits it and playwright-core come from npm, once, into TEST_DIR (3 GB, some minutes).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
