@@ -1,8 +1,8 @@
 // Package proxy makes each webhook event run once, in front of an unmodified
 // application (the upstream).
 //
-// A delivery goes through these steps, in Handler.deliver, and ends in exactly
-// one Outcome:
+// A delivery goes through these steps, in Handler.ServeHTTP and
+// Handler.deliver, and ends in exactly one Outcome:
 //
 //  1. match the request to a webhook; what matches none passes through
 //  2. read the body, whole and bounded
@@ -20,6 +20,8 @@
 // one upstream request.
 //
 // Where to read on: handler.go (the steps), outcome.go (what an ending means),
-// forward.go (the upstream call and how it settles), and claim.go in the
-// store.
+// forward.go (the upstream call, and how it settles the claim), and claim.go in
+// store/postgres. What stands behind them: attempt.go (a claim's lease while
+// the upstream works), settle.go (settling while the store is down), flight.go
+// (what this process has in hand).
 package proxy

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -11,134 +12,8 @@ import (
 	"net/http/httptrace"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/hookonce/hookonce/store"
 )
-
-// attempt is one upstream request for a delivery. It may outlive the delivery:
-// neither the sender's leaving nor a 504 ends it.
-type attempt struct {
-	h     *Handler
-	d     *delivery // not to be touched once the attempt runs on alone
-	hook  *Webhook
-	fixed Outcome // of an unclaimed attempt, once the upstream has answered; "" where it is claimed
-
-	key       string // "": there is nothing to settle
-	claim     store.Claim
-	token     store.Token
-	uncertain bool // not won, yet the store may have committed it
-	flight    *flight
-
-	mu      sync.Mutex
-	asked   time.Time // the lease holds at least Lease from here on
-	renewal *time.Timer
-	over    bool // being settled: no more renewals
-
-	conn       *countedConn // that the request went out on, once connected; nil: it does not count
-	before     int64        // what had been written on it before this request
-	connected  bool
-	body       *bytes.Reader // on its way out
-	notRenewed atomic.Bool   // the lease may have run out, so nothing was sent
-	runsOn     bool          // answered 504, but the upstream still works on it
-}
-
-type attemptKey struct{}
-
-func attemptOf(r *http.Request) *attempt {
-	a, _ := r.Context().Value(attemptKey{}).(*attempt)
-	return a
-}
-
-// newAttempt begins an attempt at a key. A claim that was won is renewed from
-// here on, until it is settled.
-func (h *Handler) newAttempt(d *delivery, f *flight, token store.Token, claim store.Claim, asked time.Time) *attempt {
-	a := &attempt{h: h, d: d, hook: d.hook, key: d.key, flight: f, token: token, claim: claim, asked: asked}
-	if claim.Won {
-		a.mu.Lock() // renew reads it
-		a.renewal = time.AfterFunc(h.Lease/3, a.renew)
-		a.mu.Unlock()
-	}
-	return a
-}
-
-// renew extends the lease while the upstream works.
-func (a *attempt) renew() {
-	ok := a.renewNow()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.over {
-		return
-	}
-	if ok {
-		a.renewal.Reset(a.h.Lease / 3)
-		return
-	}
-	a.renewal.Reset(a.h.Lease / 10) // the store is down or slow; there is some lease left
-}
-
-// renewNow asks the store to renew the lease. A lost claim is not asked for
-// again: settling will find out and count it.
-func (a *attempt) renewNow() bool {
-	asked := time.Now()
-	err := a.h.Store.Renew(context.Background(), a.key, a.token)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch {
-	case err == nil:
-		a.asked = asked
-		return true
-	case errors.Is(err, store.ErrLost) && !a.over:
-		a.over = true
-		a.h.Log.Warn("the lease was lost while the application works on the event: it may run twice",
-			"webhook", a.hook.Name, "key", a.key)
-	}
-	return false
-}
-
-// mayStart says whether the claim surely still holds. A process that was held
-// up for a good part of its lease renews first; not renewed is not sent.
-func (a *attempt) mayStart() bool {
-	if !a.claim.Won {
-		return true
-	}
-	a.mu.Lock()
-	fresh := time.Since(a.asked) < a.h.Lease/2
-	a.mu.Unlock()
-	return fresh || a.renewNow()
-}
-
-// settle ends the claim, if there is one.
-func (a *attempt) settle(kind settlementKind, status int) {
-	if a.key == "" {
-		return
-	}
-	a.mu.Lock()
-	a.over = true
-	if a.renewal != nil {
-		a.renewal.Stop()
-	}
-	a.mu.Unlock()
-	a.h.settle(settlement{kind: kind, hook: a.hook.Name, key: a.key, token: a.token, status: status,
-		flight: a.flight, sure: a.claim.Won && !a.notRenewed.Load()})
-}
-
-// abandon leaves a claim that nobody settled, because something went wrong in
-// this process, to its lease.
-func (a *attempt) abandon() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.key == "" || a.over {
-		return
-	}
-	a.over = true
-	if a.renewal != nil {
-		a.renewal.Stop()
-	}
-	a.h.flights.land(a.key, a.flight, false)
-}
 
 // forward sends the delivery to the upstream and relays the answer; fixed is
 // the outcome of one that is not claimed. It returns false if the lease may
@@ -326,11 +201,7 @@ func (a *attempt) runOn(answers <-chan upstreamAnswer, cancel context.CancelFunc
 	} else {
 		log.Warn("the application never answered", "error", got.err.Error())
 	}
-	if a.fixed == "" {
-		a.settle(kind, status)
-	} else {
-		a.settleUnclaimed(kind, status)
-	}
+	a.settle(kind, status)
 }
 
 // taken lets go of the body once the upstream has it: the answer may take its
@@ -384,18 +255,11 @@ func (h *Handler) answered(response *http.Response) error {
 	d := a.d
 	d.status = response.StatusCode
 	outcome, kind := a.judge(response)
-	if a.fixed == "" {
-		if outcome == Forwarded && a.hook.Replay && !h.Observe {
-			a.keepAnswer(response)
-		}
-		a.settle(kind, response.StatusCode)
-		d.ending = *end(outcome)
-	} else {
-		d.ending.outcome = a.fixed
-		if a.key != "" { // unclaimed, because the store was down
-			a.settleUnclaimed(kind, response.StatusCode)
-		}
+	if outcome == Forwarded && a.hook.Replay && a.claim.Won && !h.Observe {
+		a.keepAnswer(response)
 	}
+	a.settle(kind, response.StatusCode)
+	d.ending.outcome = cmp.Or(a.fixed, outcome)
 	if h.Observe {
 		return nil
 	}
@@ -405,21 +269,6 @@ func (h *Handler) answered(response *http.Response) error {
 	}
 	response.Header.Set("Hookonce-Outcome", string(d.ending.outcome))
 	return nil
-}
-
-// settleUnclaimed records what became of an event that was forwarded although
-// the store was down: a completion is a fact that it has to hear of. Whatever
-// else came of it leaves nothing behind.
-func (a *attempt) settleUnclaimed(kind settlementKind, status int) {
-	switch {
-	case kind == complete:
-		a.settle(complete, status)
-	case a.uncertain:
-		a.h.releaseLater(a.key, a.token)
-		a.abandon()
-	default:
-		a.abandon()
-	}
 }
 
 var errNotAccepted = errors.New("the application answered 2xx, but with a type that says it has not accepted the event")
@@ -474,30 +323,23 @@ func (a *attempt) notAccepted(response *http.Response) bool {
 func (h *Handler) failed(_ http.ResponseWriter, r *http.Request, err error) {
 	a := attemptOf(r)
 	d := a.d
-	claimed := a.fixed == ""
 	switch {
 	case errors.Is(err, errNotAccepted):
 		h.answer(d, end(NotReady))
 	case a.notRenewed.Load():
 		a.settle(release, 0)
 	case !a.sent():
-		if claimed {
-			a.settle(release, 0)
-		} else if a.key != "" {
-			a.settleUnclaimed(release, 0)
-		}
+		a.settle(release, 0)
 		h.answer(d, end(Unreachable).because(err))
 	default:
-		if claimed && !a.runsOn {
+		if !a.runsOn {
 			a.settle(endLease, 0)
-		} else if a.key != "" && !a.runsOn {
-			a.settleUnclaimed(endLease, 0)
 		}
 		ending := end(Unknown).because(err)
 		if errors.Is(err, errUpstreamTimeout) {
 			ending.with(http.StatusGatewayTimeout, "The application took the event, but did not answer in time. Send it again.")
 		}
-		if h.Hold && claimed {
+		if h.Hold && a.claim.Won {
 			ending.detail = "The application took the event and gave no answer. A person has to decide whether it may run again."
 		}
 		h.answer(d, ending)

@@ -93,7 +93,6 @@ type Config struct {
 // Handler is hookonce in front of one upstream. See the package comment.
 type Handler struct {
 	Config
-	webhooks    []*Webhook
 	buffered    budget
 	flights     flights
 	settler     *settler
@@ -106,11 +105,10 @@ type Handler struct {
 func New(c Config) *Handler {
 	h := &Handler{
 		Config:   c,
-		webhooks: c.Webhooks,
 		buffered: budget{limit: c.MaxBuffered},
 		flights:  flights{running: make(map[string]*flight)},
 	}
-	for _, w := range h.webhooks {
+	for _, w := range h.Webhooks {
 		w.folded = fold(w.Path)
 	}
 	h.Store = measured{c.Store, c.Metrics}
@@ -133,9 +131,11 @@ type delivery struct {
 	size     int    // of the body, in bytes
 	unread   bool   // the body, or a part of it, could not be read
 	buffered *reservation
-	request  webhook.Request
-	key      string
-	attempt  *attempt // once there is a key to settle
+
+	request   webhook.Request
+	handshake webhook.Handshake
+	key       string
+	attempt   *attempt // once there is a key to settle
 
 	ending ending  // how it ended
 	would  Outcome // in MODE=observe: how enforcing would have ended it
@@ -147,6 +147,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	hook, rest, misspelt := h.match(r)
 	read := readOnly(r.Method)
 	switch {
+	case hook == nil && h.RejectUnmatched && !h.Observe:
+		h.refuse(w, http.StatusNotFound, "No webhook has this path.")
 	case hook == nil, read && h.Observe:
 		h.passThrough(w, r)
 	case read && misspelt:
@@ -160,15 +162,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d := &delivery{w: w, r: r, hook: hook, rest: rest, misspelt: misspelt, unread: true, started: time.Now()}
 		h.Metrics.Begin(hook.Name)
 		defer h.finish(d) // also when the answer breaks off: httputil panics then
-		switch {
-		case read && misspelt:
-			h.answer(d, end(BadRequest).with(0, misspeltPath).why("misspelt_path").why("misspelt_path"))
-		case read:
+		if read {
 			w.Header().Set("Allow", "POST")
-			h.answer(d, end(BadRequest).with(http.StatusMethodNotAllowed, "This webhook takes deliveries only."))
-		default:
-			h.deliver(d)
+			h.answer(d, end(BadRequest).with(http.StatusMethodNotAllowed, "This webhook takes deliveries only.").why("method"))
+			return
 		}
+		h.deliver(d)
 	}
 }
 
@@ -189,6 +188,9 @@ func dropMethodOverrides(header http.Header) {
 func (h *Handler) deliver(d *delivery) {
 	defer d.clear()
 	verdict := h.read(d)
+	if verdict == nil {
+		verdict = h.recognise(d)
+	}
 	if verdict == nil {
 		verdict = h.verify(d)
 	}
@@ -225,10 +227,9 @@ func (d *delivery) clear() {
 	}
 }
 
-// verify checks the signature over the raw bytes. The few handshakes that
-// cannot be signed are recognised before, those that are signed after it; both
-// go to the application unclaimed.
-func (h *Handler) verify(d *delivery) *ending {
+// recognise sets apart what is not to be verified: another spelling of the
+// path, and the few handshakes that a provider cannot sign.
+func (h *Handler) recognise(d *delivery) *ending {
 	if d.misspelt {
 		return end(BadRequest).with(0, misspeltPath).why("misspelt_path")
 	}
@@ -245,14 +246,20 @@ func (h *Handler) verify(d *delivery) *ending {
 			d.request.URL += "?" + rawQuery
 		}
 	}
-	handshake := d.hook.Provider.Handshake(&d.request)
+	d.handshake = d.hook.Provider.Handshake(&d.request)
 	switch {
-	case handshake == webhook.AnsweredHandshake && !d.hook.OpenHandshake:
+	case d.handshake == webhook.AnsweredHandshake && !d.hook.OpenHandshake:
 		return end(Handshake).with(http.StatusOK, "")
-	case handshake == webhook.AnsweredHandshake,
-		handshake == webhook.OpenHandshake && d.hook.OpenHandshake:
+	case d.handshake == webhook.AnsweredHandshake,
+		d.handshake == webhook.OpenHandshake && d.hook.OpenHandshake:
 		return end(Handshake)
 	}
+	return nil
+}
+
+// verify checks the signature over the raw bytes. A handshake that is signed
+// goes to the application unclaimed.
+func (h *Handler) verify(d *delivery) *ending {
 	verifier := d.hook.Verifier()
 	if verifier == nil {
 		return &ending{outcome: InvalidSignature, reason: string(webhook.Missing),
@@ -261,7 +268,7 @@ func (h *Handler) verify(d *delivery) *ending {
 	if failure := verifier.Verify(&d.request, h.Now()); failure != nil {
 		return &ending{outcome: InvalidSignature, reason: string(failure.Reason), err: failure}
 	}
-	if handshake == webhook.SignedHandshake {
+	if d.handshake == webhook.SignedHandshake {
 		return end(Handshake)
 	}
 	return nil

@@ -71,7 +71,7 @@ func (w *Webhook) subtree() bool { return strings.HasSuffix(w.Path, "/") }
 // because another one would be another key for the same event.
 func (h *Handler) match(r *http.Request) (hook *Webhook, rest string, misspelt bool) {
 	rawPath, _ := splitTarget(r.RequestURI)
-	for _, w := range h.webhooks {
+	for _, w := range h.Webhooks {
 		if left, ok := w.matches(rawPath); ok && (hook == nil || len(w.Path) > len(hook.Path)) {
 			hook, rest = w, left
 		}
@@ -80,7 +80,7 @@ func (h *Handler) match(r *http.Request) (hook *Webhook, rest string, misspelt b
 	if hook != nil && !hook.subtree() {
 		return hook, "", false
 	}
-	for _, w := range h.webhooks {
+	for _, w := range h.Webhooks {
 		if w != hook && w.covers(folded) && (hook == nil || len(w.Path) > len(hook.Path)) {
 			return w, "", true
 		}

@@ -78,12 +78,6 @@ func (h *Handler) setTarget(u *url.URL, target string) {
 
 // passThrough lets a request through that is no delivery.
 func (h *Handler) passThrough(w http.ResponseWriter, r *http.Request) {
-	if h.RejectUnmatched && !h.Observe {
-		if hook, _, _ := h.match(r); hook == nil {
-			h.refuse(w, http.StatusNotFound, "No webhook has this path.")
-			return
-		}
-	}
 	if r.Method == http.MethodConnect {
 		h.refuse(w, http.StatusMethodNotAllowed, "This is no forward proxy.")
 		return
