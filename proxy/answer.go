@@ -21,6 +21,9 @@ func (h *Handler) answer(d *delivery, e *ending) {
 	if e.detail != "" {
 		detail = e.detail
 	}
+	if e.outcome == TooLarge || e.outcome == Overloaded {
+		h.discard(d)
+	}
 	header := d.w.Header()
 	header.Set("Hookonce-Outcome", string(e.outcome))
 	if m.retryAfter || e.outcome == InvalidSignature && d.hook.InvalidStatus == http.StatusServiceUnavailable {

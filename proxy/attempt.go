@@ -105,13 +105,17 @@ func (a *attempt) mayStart() bool {
 }
 
 // settle ends the claim, if there is one. Of an event that was forwarded
-// although the store was down only a completion is recorded: that is a fact
-// which the store has to hear of.
+// although the store was down, the store hears later that it ran, or may have
+// run; else nothing is to be left behind.
 func (a *attempt) settle(kind settlementKind, status int) {
 	switch {
 	case a.key == "":
 		return
-	case a.fixed != "" && kind != complete:
+	case a.fixed != "" && kind == endLease:
+		a.h.settler.later(settlement{kind: claimUnknown, hook: a.hook.Name, key: a.key, token: a.token})
+		a.abandon()
+		return
+	case a.fixed != "" && kind == release:
 		if a.uncertain {
 			a.h.releaseLater(a.key, a.token)
 		}

@@ -99,6 +99,21 @@ func (h *Handler) read(d *delivery) *ending {
 	return nil
 }
 
+// discardFor bounds how long the rest of a refused body is listened to.
+const discardFor = 5 * time.Second
+
+// discard reads on, into nothing, for a while: many senders write all of a body
+// before they read the answer, and would see a broken connection instead of it.
+func (h *Handler) discard(d *delivery) {
+	if d.r.Header.Get("Expect") != "" {
+		return // it waits to be asked for the body
+	}
+	conn := http.NewResponseController(d.w)
+	conn.SetReadDeadline(time.Now().Add(min(discardFor, h.ReadTimeout)))
+	io.CopyN(io.Discard, d.r.Body, h.MaxBody) //nolint:errcheck // as much as comes
+	conn.SetReadDeadline(time.Time{})
+}
+
 // unreadable says how a delivery ends whose body could not be read.
 func unreadable(d *delivery, err error) *ending {
 	d.w.Header().Set("Connection", "close") // where the next request would begin is unknown

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"net/http/httptrace"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -139,7 +140,7 @@ func (a *attempt) roundTrip(r *http.Request) (*http.Response, error) {
 	go func() {
 		response, err := a.h.Transport.RoundTrip(r)
 		a.h.Metrics.UpstreamAnswered(a.hook.Name, response, time.Since(begun))
-		answers <- upstreamAnswer{response, err}
+		answers <- upstreamAnswer{response, err}.final()
 	}()
 	timeout := time.NewTimer(a.h.UpstreamTimeout)
 	defer timeout.Stop()
@@ -159,6 +160,18 @@ func (a *attempt) roundTrip(r *http.Request) (*http.Response, error) {
 	a.h.open.begin()
 	go a.runOn(answers, cancel)
 	return nil, errUpstreamTimeout
+}
+
+// A 1xx is no answer; 101 would be one only if protocols could be switched.
+var errNoAnswer = errors.New("the application sent a status below 200, which is no answer")
+
+// final turns what is no answer into an error.
+func (got upstreamAnswer) final() upstreamAnswer {
+	if got.err == nil && got.response.StatusCode < http.StatusOK {
+		got.response.Body.Close()
+		got.err = errNoAnswer
+	}
+	return got
 }
 
 // take hands the answer on; cancel is called when its body is done with.
@@ -199,7 +212,7 @@ func (a *attempt) runOn(answers <-chan upstreamAnswer, cancel context.CancelFunc
 		got.response.Body.Close()
 		log.Warn("the application answered after UPSTREAM_TIMEOUT", "status", status, "as", string(outcome))
 	} else {
-		log.Warn("the application never answered", "error", got.err.Error())
+		log.Warn("the application never answered", "error", withoutQuotes(got.err).Error())
 	}
 	a.settle(kind, status)
 }
@@ -318,6 +331,14 @@ func (a *attempt) notAccepted(response *http.Response) bool {
 	return bytes.Contains(start, []byte(n8nStarting))
 }
 
+var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+// withoutQuotes is an error of net/http without what it quotes: those may be
+// bytes of the application's answer, which no log is to have.
+func withoutQuotes(err error) error {
+	return errors.New(quoted.ReplaceAllString(err.Error(), "…"))
+}
+
 // failed ends a delivery that got no answer from the upstream (httputil's
 // ErrorHandler). What was sent decides, not what the error says.
 func (h *Handler) failed(_ http.ResponseWriter, r *http.Request, err error) {
@@ -330,12 +351,12 @@ func (h *Handler) failed(_ http.ResponseWriter, r *http.Request, err error) {
 		a.settle(release, 0)
 	case !a.sent():
 		a.settle(release, 0)
-		h.answer(d, end(Unreachable).because(err))
+		h.answer(d, end(Unreachable).because(withoutQuotes(err)))
 	default:
 		if !a.runsOn {
 			a.settle(endLease, 0)
 		}
-		ending := end(Unknown).because(err)
+		ending := end(Unknown).because(withoutQuotes(err))
 		if errors.Is(err, errUpstreamTimeout) {
 			ending.with(http.StatusGatewayTimeout, "The application took the event, but did not answer in time. Send it again.")
 		}

@@ -178,8 +178,11 @@ func readOnly(method string) bool {
 }
 
 func dropMethodOverrides(header http.Header) {
-	for _, name := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
-		header.Del(name)
+	for name := range header {
+		switch strings.ToLower(strings.ReplaceAll(name, "_", "-")) { // CGI takes one for the other
+		case "x-http-method-override", "x-http-method", "x-method-override":
+			delete(header, name)
+		}
 	}
 }
 

@@ -438,6 +438,21 @@ func (h *harness) known(key string, want store.State) {
 	}
 }
 
+// gone waits until the store has no such key.
+func (h *harness) gone(key string) {
+	h.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.After(patience)
+	for h.event(key) != nil {
+		select {
+		case <-tick.C:
+		case <-limit:
+			h.t.Fatalf("%s is still there", key)
+		}
+	}
+}
+
 // expire makes a key's lease run out, as the clock would.
 func (h *harness) expire(key string) {
 	h.t.Helper()

@@ -53,6 +53,17 @@ func fold(rawPath string) string {
 	return strings.ToLower(path.Clean(p))
 }
 
+// withoutAuthority is a path as those applications see it that resolve the
+// target against a base URL: what follows two slashes is a host to them.
+func withoutAuthority(rawPath string) string {
+	p := strings.ReplaceAll(rawPath, `\`, "/")
+	if !strings.HasPrefix(p, "//") {
+		return rawPath
+	}
+	_, rest, _ := strings.Cut(strings.TrimLeft(p, "/"), "/")
+	return "/" + rest
+}
+
 // matches says whether a raw path is this webhook's, and what a subtree has
 // left of it.
 func (w *Webhook) matches(rawPath string) (rest string, ok bool) {
@@ -76,12 +87,12 @@ func (h *Handler) match(r *http.Request) (hook *Webhook, rest string, misspelt b
 			hook, rest = w, left
 		}
 	}
-	folded := fold(rawPath)
+	folded, alternative := fold(rawPath), fold(withoutAuthority(rawPath))
 	if hook != nil && !hook.subtree() {
 		return hook, "", false
 	}
 	for _, w := range h.Webhooks {
-		if w != hook && w.covers(folded) && (hook == nil || len(w.Path) > len(hook.Path)) {
+		if w != hook && (w.covers(folded) || w.covers(alternative)) && (hook == nil || len(w.Path) > len(hook.Path)) {
 			return w, "", true
 		}
 	}

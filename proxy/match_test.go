@@ -75,7 +75,8 @@ var spellings = []string{
 	"/hooks", "/Hooks/a", "/hooks//a", "/hooks/./a", "/hooks/../hooks/a", "/hooks/%2e%2e/hooks/a", "/hooks/a//b", "/hooks/a/..",
 	"/hooks/%61", "/hooks/a%2fb", `/hooks/a\b`, "/hooks/a%5Cb", "/hooks/a#b", "/hooks/a|b", "/hooks/\u00e4",
 	"/hooks/inner/Deep", "/hooks/inner/%64eep", "/hooks/inner/deep/",
-	"/hooks/..%2Fwebhook%2Fstripe", "/hooks/..%2F..%2Fadmin",
+	"//x/webhook/stripe", "///x/webhook/stripe", `/\x/webhook/stripe`, "//x:1/webhook/%73tripe?y", "//a@b/hooks/a",
+	"/hooks/a/", "/hooks/..%2Fwebhook%2Fstripe", "/hooks/..%2F..%2Fadmin",
 }
 
 func TestOtherSpellingsOfAWebhooksPathAreRefused(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 )
@@ -45,6 +46,11 @@ func (h *Handler) rewrite(p *httputil.ProxyRequest) {
 	}
 	switch h.Forwarded {
 	case "replace":
+		for name := range out.Header {
+			if strings.HasPrefix(name, "X-Forwarded-") {
+				out.Header.Del(name)
+			}
+		}
 		p.SetXForwarded()
 	case "append":
 		p.SetXForwarded()
@@ -98,6 +104,9 @@ func flushBroken(w http.ResponseWriter) {
 }
 
 func (h *Handler) passed(response *http.Response) error {
+	if response.StatusCode < http.StatusContinue {
+		return errNoAnswer
+	}
 	h.Metrics.PassedThrough(response.StatusCode)
 	return nil
 }
@@ -107,7 +116,7 @@ func (h *Handler) passFailed(w http.ResponseWriter, r *http.Request, err error) 
 		h.Metrics.PassedThrough(statusClientGone)
 		return
 	}
-	h.Log.Warn("passing through failed", "method", r.Method, "error", err.Error())
+	h.Log.Warn("passing through failed", "method", r.Method, "error", withoutQuotes(err).Error())
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		h.refuse(w, http.StatusRequestEntityTooLarge, "The body is too large.")

@@ -16,10 +16,11 @@ type settlement struct {
 	hook   string // the metric label
 	key    string
 	token  store.Token
-	status int       // of the upstream's answer, where it completes
-	until  time.Time // not tried again after this; zero: until it is recorded or the token is lost
-	flight *flight   // to land; nil: none
-	sure   bool      // the token was this process's for certain: losing it is worth a count
+	status int           // of the upstream's answer, where it completes
+	maybe  time.Duration // of a claim that may yet arrive: tried for so long once the store answers again; 0: it is there
+	until  time.Time     // when that ends
+	flight *flight       // to land; nil: none
+	sure   bool          // the token was this process's for certain: losing it is worth a count
 }
 
 type settlementKind string
@@ -28,16 +29,21 @@ const (
 	complete settlementKind = "complete"  // never run again
 	release  settlementKind = "release"   // the next delivery runs
 	endLease settlementKind = "end_lease" // whether it ran is unknown
+
+	// claimUnknown claims and ends the lease at once: the event was forwarded
+	// unclaimed, and whether it ran is unknown.
+	claimUnknown settlementKind = "claim_unknown"
 )
 
 // settle records how an attempt ended, durably, before the answer goes out. If
 // the store is down the answer stands all the same; settling then goes on in
 // the background, and until it is recorded this process answers for the key.
 func (h *Handler) settle(s settlement) {
-	err := h.record(s)
+	_, err := h.record(s)
 	if err == nil {
 		return
 	}
+	s.sure = false // it may have been carried out already
 	h.Log.Error("settling failed, trying again in the background: until then this process answers for the key",
 		"webhook", s.hook, "key", s.key, "settlement", string(s.kind), "error", err.Error())
 	if s.kind == complete && s.flight != nil {
@@ -50,13 +56,13 @@ func (h *Handler) settle(s settlement) {
 // it was on its way when the store hung. Should it slip through, its lease
 // ends it.
 func (h *Handler) releaseLater(key string, token store.Token) {
-	h.settler.later(settlement{kind: release, key: key, token: token, until: time.Now().Add(h.Lease)})
+	h.settler.later(settlement{kind: release, key: key, token: token, maybe: h.Lease})
 }
 
-// record asks the store once. Its error means: try again.
-func (h *Handler) record(s settlement) error {
+// record asks the store once. Its error means: try again; lost, that the claim
+// was not there under the token.
+func (h *Handler) record(s settlement) (lost bool, err error) {
 	ctx := context.Background() // settling outlives the request; the store bounds it
-	var err error
 	switch s.kind {
 	case complete:
 		err = h.Store.Complete(ctx, s.key, s.token, s.status)
@@ -64,8 +70,13 @@ func (h *Handler) record(s settlement) error {
 		err = h.Store.Release(ctx, s.key, s.token)
 	case endLease:
 		err = h.Store.EndLease(ctx, s.key, s.token)
+	case claimUnknown:
+		var claim store.Claim
+		if claim, err = h.Store.Claim(ctx, s.key, s.token); err == nil && claim.Won {
+			err = h.Store.EndLease(ctx, s.key, s.token)
+		}
 	}
-	if errors.Is(err, store.ErrLost) {
+	if lost = errors.Is(err, store.ErrLost); lost {
 		if s.sure {
 			h.Metrics.LeaseLost(s.hook)
 			h.Log.Warn("the lease was lost before the claim was settled: the event may have run twice",
@@ -76,7 +87,7 @@ func (h *Handler) record(s settlement) error {
 	if err == nil && s.flight != nil {
 		h.flights.land(s.key, s.flight, s.kind == complete)
 	}
-	return err
+	return lost, err
 }
 
 // settler tries settlements again that the store could not take.
@@ -93,7 +104,7 @@ func newSettler(h *Handler) *settler {
 }
 
 func (s *settler) later(one settlement) {
-	if one.until.IsZero() {
+	if one.maybe == 0 {
 		s.open.begin()
 	}
 	s.mu.Lock()
@@ -147,17 +158,20 @@ func (s *settler) round() (left int) {
 			again = append(again, todo[i:]...)
 			break
 		}
-		err := s.h.record(one)
+		lost, err := s.h.record(one)
 		switch {
-		case err == nil && one.until.IsZero():
+		case err != nil:
+			failed++
+			again = append(again, one)
+		case one.maybe == 0:
 			s.h.Log.Info("settled in the background", "webhook", one.hook, "key", one.key, "settlement", string(one.kind))
 			failed = 0
 			s.open.end()
-		case !one.until.IsZero() && time.Now().After(one.until): // its lease is over by now
-		case err == nil: // may still arrive: a claim that was on its way when the store hung
+		case !lost: // it had arrived, and is released
+		case one.until.IsZero():
+			one.until = time.Now().Add(one.maybe)
 			again = append(again, one)
-		default:
-			failed++
+		case time.Now().Before(one.until):
 			again = append(again, one)
 		}
 	}

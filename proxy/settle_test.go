@@ -605,8 +605,7 @@ func TestUncertainClaimIsReleasedInTheBackground(t *testing.T) {
 	h := start(t)
 	h.uncertain()
 	h.deliver("evt_1").want(t, http.StatusServiceUnavailable, proxy.StoreUnavailable)
-	h.store.await(t, "release", 2) // the first has ended by then
-	h.known("evt:evt_1", "")
+	h.gone("evt:evt_1")
 	h.store.set("claim", nil, nil)
 	h.deliver("evt_1").want(t, http.StatusOK, proxy.Forwarded)
 	if n := h.metric("hookonce_leases_lost_total"); n != 0 {
@@ -630,8 +629,52 @@ func TestUncertainClaimIsReleasedWhereItWasForwardedAndFailed(t *testing.T) {
 	h.uncertain()
 	h.upstream.status(http.StatusInternalServerError)
 	h.deliver("evt_1").want(t, http.StatusInternalServerError, proxy.Unclaimed)
-	h.store.await(t, "release", 2)
-	h.known("evt:evt_1", "")
+	h.gone("evt:evt_1")
+}
+
+func TestUnclaimedUnknownIsToldToTheNextAttempt(t *testing.T) {
+	w := newWire(t)
+	h := start(t, func(s *setup) { s.address, s.ForwardOnStoreError = w.address(), true })
+	h.store.fails("claim")
+	a := h.begin("evt_1")
+	r, c := w.accept()
+	head(t, r)
+	c.Close()
+	await(t, a, "the answer").want(t, http.StatusBadGateway, proxy.Unknown)
+	h.store.set("claim", nil, nil)
+	h.settled()
+	h.known("evt:evt_1", store.Unknown)
+}
+
+func TestStatusBelow200IsNoAnswer(t *testing.T) {
+	for _, answer := range []string{"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", "HTTP/1.1 099 Odd\r\nContent-Length: 0\r\n\r\n"} {
+		w := newWire(t)
+		h := start(t, func(s *setup) { s.address = w.address() })
+		a := h.begin("evt_1")
+		r, c := w.accept()
+		head(t, r)
+		io.WriteString(c, answer)
+		await(t, a, "the answer").want(t, http.StatusBadGateway, proxy.Unknown)
+		h.known("evt:evt_1", store.Unknown)
+		if n := h.metric("hookonce_leases_lost_total"); n != 0 {
+			t.Errorf("%v leases lost", n)
+		}
+	}
+}
+
+func TestLogHasNoBytesOfTheApplicationsAnswer(t *testing.T) {
+	w := newWire(t)
+	h := start(t, func(s *setup) { s.address = w.address() })
+	a := h.begin("evt_1")
+	r, c := w.accept()
+	head(t, r)
+	io.WriteString(c, "MARKANSWER not HTTP\r\n\r\n")
+	c.Close()
+	await(t, a, "the answer").want(t, http.StatusBadGateway, proxy.Unknown)
+	h.logged(proxy.Unknown)
+	if strings.Contains(h.logs.text(), "MARKANSWER") {
+		t.Error(h.logs.text())
+	}
 }
 
 func TestStartUpPageOfN8NIsNoAcceptance(t *testing.T) {

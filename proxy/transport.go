@@ -25,9 +25,10 @@ func NewTransport() *http.Transport {
 			return &countedConn{Conn: conn}, nil
 		},
 		MaxIdleConnsPerHost: 512, // there is one host
-		// Node, and so n8n, closes idle connections after 5 s; a request that
-		// meets the closing has an unknown outcome.
-		IdleConnTimeout:       4 * time.Second,
+		// Node, and so n8n, closes idle connections after 5 s, and when its
+		// event loop was blocked, before it looks at what has come meanwhile:
+		// such a request has an unknown outcome. Connecting anew is cheap.
+		IdleConnTimeout:       time.Second,
 		TLSHandshakeTimeout:   10 * time.Second,
 		ExpectContinueTimeout: time.Second,
 	}

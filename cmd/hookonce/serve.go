@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	stdlog "log"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -64,8 +66,9 @@ func (p *program) serve(c *cobra.Command, _ []string) error {
 	if s.db, err = storeConfig.open(s.metrics.Batched); err != nil {
 		return err
 	}
-	defer s.db.Close()
+	defer closeSoon(s.db)
 	limitMemory(config)
+	stdlog.SetOutput(io.Discard) // net/http writes bytes of answers to it
 
 	s.handler = proxy.New(proxy.Config{
 		Upstream: config.upstream, N8N: config.UpstreamProfile == "n8n", Webhooks: hooks,
@@ -76,7 +79,8 @@ func (p *program) serve(c *cobra.Command, _ []string) error {
 		RejectUnmatched: config.Unmatched == "reject", Forwarded: config.Forwarded,
 	})
 	front := &http.Server{Handler: s.handler, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 3 * time.Minute,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+		DisableGeneralOptionsHandler: true, // OPTIONS * is the application's, too
+		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	back := &http.Server{Handler: admin.Handler(registry, s.ready, s.summary), ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 
@@ -152,6 +156,19 @@ func (s *server) drain(front, back *http.Server) error {
 	}
 	s.log.Info("stopped")
 	return nil
+}
+
+// closeSoon closes the store, but does not wait for a database that hangs.
+func closeSoon(db database) {
+	closed := make(chan struct{})
+	go func() {
+		db.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(time.Second):
+	}
 }
 
 // ready says whether the process takes deliveries, and in a sentence how it is.

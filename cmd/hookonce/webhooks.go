@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -146,7 +147,7 @@ func loadWebhook(name, prefix string, vars map[string]string, f *faults) *Webhoo
 	switch u, err := url.ParseRequestURI(w.Path); {
 	case w.Path == "":
 		fault("PATH", "not set; it is where the provider's requests arrive: /webhook/stripe, or a subtree like /webhook/")
-	case err != nil || w.Path[0] != '/' || u.RawQuery != "" || strings.ContainsAny(w.Path, "?#*{} "):
+	case err != nil || !cleanPath(w.Path) || u.RawQuery != "" || strings.ContainsAny(w.Path, "?#*{} "):
 		fault("PATH", "%q is no path; write it as /webhook/stripe, or as a subtree like /webhook/, percent-encoded, without a query", w.Path)
 	}
 	if w.Provider == "" {
@@ -228,6 +229,16 @@ func (w *WebhookConfig) checkApplies(fault faultFunc) {
 	if w.SNSCertFile != "" && w.Provider != "aws-sns" {
 		fault("SNS_CERT_FILE", "is for provider aws-sns, and this is %s; leave it out", w.Provider)
 	}
+}
+
+// cleanPath says whether a path is spelt as requests are expected to spell it.
+func cleanPath(p string) bool {
+	for i := range len(p) {
+		if p[i] >= 0x80 {
+			return false
+		}
+	}
+	return p == "/" || path.Clean(p) == strings.TrimSuffix(p, "/")
 }
 
 func providerNames() []string {
@@ -378,7 +389,7 @@ func lines(text string) []string {
 // fileSecrets are the secrets of a file, one a line, without the white space
 // that editors leave around them.
 func fileSecrets(content string) []string {
-	out := lines(content)
+	out := lines(strings.TrimPrefix(content, "\ufeff")) // some editors begin files with it
 	for i, line := range out {
 		out[i] = strings.TrimSpace(line)
 	}

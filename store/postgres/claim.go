@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -36,6 +37,10 @@ INSERT INTO {table} (key, token, lease_until, hold)
 SELECT key, token, now() + make_interval(secs => $3::float8), $4::bool
 FROM unnest($1::text[], $2::text[]::uuid[]) AS asked (key, token)
 ON CONFLICT (key) DO NOTHING`
+
+// A key that somebody inserts in a transaction of their own, and does not
+// commit, must not hold up the claims of others.
+const patienceSQL = `SELECT set_config('lock_timeout', $1::text, true)`
 
 // Whoever's token stands in the row has it. This statement travels with the
 // insert but sees what others committed meanwhile.
@@ -156,6 +161,7 @@ func (r row) verdict(t store.Token) store.Claim {
 func (s *Store) insertAndLook(ctx context.Context, conn *pgxpool.Conn, items []*item) (map[string]row, error) {
 	keys, tokens := columns(items)
 	b := &pgx.Batch{}
+	b.Queue(patienceSQL, strconv.FormatInt(max(1, s.o.Timeout.Milliseconds()/4), 10)+"ms")
 	b.Queue(s.sql(insertSQL), keys, tokens, s.o.Lease.Seconds(), s.o.Hold)
 	b.Queue(s.sql(lookSQL), keys)
 	answers := conn.SendBatch(ctx, b)
@@ -165,8 +171,10 @@ func (s *Store) insertAndLook(ctx context.Context, conn *pgxpool.Conn, items []*
 }
 
 func look(answers pgx.BatchResults) (map[string]row, error) {
-	if _, err := answers.Exec(); err != nil {
-		return nil, err
+	for range 2 { // the patience, the insert
+		if _, err := answers.Exec(); err != nil {
+			return nil, err
+		}
 	}
 	rows, err := answers.Query()
 	if err != nil {

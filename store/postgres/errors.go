@@ -75,8 +75,12 @@ func worthAnother(err error) bool {
 
 // poisoned: it lies in the data, so the rest of a batch can do without it.
 func poisoned(err error) bool {
-	return inClass(err, classData, classConstraint, classProgramLimits)
+	return inClass(err, classData, classConstraint, classProgramLimits) || sqlState(err) == codeLocked
 }
+
+// codeLocked: somebody holds a row in a transaction of their own for longer than
+// a claim can wait (lock_not_available).
+const codeLocked = "55P03"
 
 // doubtful: the statement may have been committed nevertheless.
 func doubtful(err error) bool {

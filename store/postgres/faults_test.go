@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -110,29 +111,60 @@ func TestFrozenServerIsAnErrorInTimeAndRecovers(t *testing.T) {
 	goleak.VerifyNone(t, leaks)
 }
 
-func TestUncertainClaimIsFoundUnderItsToken(t *testing.T) {
-	server := pgtest.StartOwn(t)
+func TestKeyThatSomebodyHoldsUncommittedDoesNotHoldUpOthers(t *testing.T) {
+	server := pgtest.Start(t)
 	url := server.Database(t)
 	s := open(t, url, shortOptions())
 	db, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close(t.Context())
-	// The row's own transaction keeps the claim waiting until its time is up.
+	defer db.Close(context.Background())
 	tx, err := db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), "INSERT INTO processed_events (key) VALUES ('evt:1')"); err != nil {
+	if _, err := tx.Exec(t.Context(), "INSERT INTO processed_events (key) VALUES ('evt:locked')"); err != nil {
 		t.Fatal(err)
 	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := s.Claim(t.Context(), "evt:locked", store.NewToken()); err == nil {
+			t.Error("claimed what somebody else may still commit")
+		}
+	})
+	for i := range 20 {
+		wg.Go(func() {
+			if c, err := s.Claim(t.Context(), fmt.Sprint("evt:", i), store.NewToken()); err != nil || !c.Won {
+				t.Errorf("%d: %+v, %v", i, c, err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := s.Claim(t.Context(), "evt:locked", store.NewToken()); err != nil || !c.Won {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+func TestUncertainClaimIsFoundUnderItsToken(t *testing.T) {
+	server := pgtest.StartOwn(t)
+	url := server.Database(t)
+	s := open(t, url, shortOptions())
+	fill(t, s, "before ") // so that the claim goes out on a connection that is there
+	server.Freeze(t)
 	token := store.NewToken()
 	if _, err := s.Claim(t.Context(), "evt:1", token); !errors.Is(err, store.ErrUncertain) {
 		t.Fatalf("got %v, want ErrUncertain", err)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
+	server.Thaw(t)
+	deadline := time.Now().Add(5 * time.Second)
+	for s.Ping(t.Context()) != nil {
+		if time.Now().After(deadline) {
+			t.Fatal("the pool did not recover")
+		}
 	}
 	// Whether it was committed or not, the same token wins.
 	if c, err := s.Claim(t.Context(), "evt:1", token); err != nil || !c.Won || c.Attempt != 1 {
