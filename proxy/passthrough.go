@@ -98,7 +98,7 @@ func (h *Handler) passThrough(w http.ResponseWriter, r *http.Request) {
 // what it has not sent yet.
 func flushBroken(w http.ResponseWriter) {
 	if fault := recover(); fault != nil {
-		http.NewResponseController(w).Flush() //nolint:errcheck // nobody may be there to read it
+		http.NewResponseController(w).Flush()
 		panic(fault)
 	}
 }

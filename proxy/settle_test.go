@@ -274,7 +274,7 @@ func TestSendersHangUpIsNoHangUpOfTheUpstreamCall(t *testing.T) {
 	h := start(t)
 	ended := make(chan struct{})
 	g := newGate(t)
-	h.upstream.answers(func(w http.ResponseWriter, s *seen) {
+	h.upstream.answers(func(_ http.ResponseWriter, s *seen) {
 		select {
 		case <-s.Context().Done():
 			close(ended)

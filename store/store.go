@@ -24,6 +24,7 @@ func (t Token) String() string { return hex.EncodeToString(t[:]) }
 // State is what the store knows of an event.
 type State string
 
+// The states of an event.
 const (
 	InFlight State = "in_flight" // claimed, the lease holds
 	Done     State = "done"      // completed: never run again
@@ -34,6 +35,7 @@ const (
 // Prior is what is known of the attempts before this one.
 type Prior string
 
+// What may be known of earlier attempts.
 const (
 	PriorNone    Prior = "none"    // nothing of it has run
 	PriorUnknown Prior = "unknown" // an earlier attempt may have run

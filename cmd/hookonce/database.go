@@ -50,7 +50,7 @@ func (c *StoreConfig) open(observeBatch func(int)) (database, error) {
 	case "sqlite":
 		db, err = sqlite.Open(c.DatabaseURL, options)
 	default:
-		err = errors.New("begins neither with postgres:// nor with sqlite:")
+		err = errors.New("its scheme is neither postgres nor sqlite")
 	}
 	if err != nil {
 		return nil, misuse{fmt.Errorf("DATABASE_URL: %w", err)}

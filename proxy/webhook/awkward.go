@@ -330,7 +330,7 @@ func paypal() Scheme {
 			}
 			return "rsa-sha256", nil
 		},
-		prepare: func(r *Request, id string, _ time.Time) error {
+		prepare: func(r *Request, _ string, _ time.Time) error {
 			r.Header.Set("Paypal-Auth-Algo", "SHA256withRSA")
 			r.Header.Set("Paypal-Cert-Url", "https://api.paypal.com/v1/notifications/certs/CERT-test")
 			return nil

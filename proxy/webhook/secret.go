@@ -182,14 +182,15 @@ func parseKey(kind, text string) (public crypto.PublicKey, private crypto.Signer
 	if err != nil {
 		return nil, nil, fmt.Errorf("it must be the provider's public key or certificate, in %s or PEM", encoding)
 	}
-	if block != nil || kind == "ecdsa" || kind == "rsa" {
+	switch {
+	case block != nil || kind == "ecdsa" || kind == "rsa":
 		public, private, err = parseDER(der)
-	} else if len(der) == ed25519.PublicKeySize {
+	case len(der) == ed25519.PublicKeySize:
 		public, private = ed25519.PublicKey(der), ed25519.NewKeyFromSeed(der)
-	} else if len(der) == ed25519.PrivateKeySize {
+	case len(der) == ed25519.PrivateKeySize:
 		private = ed25519.NewKeyFromSeed(der[:ed25519.SeedSize])
 		public = private.Public()
-	} else {
+	default:
 		err = fmt.Errorf("it has %d bytes where an Ed25519 public key has %d", len(der), ed25519.PublicKeySize)
 	}
 	if err != nil {

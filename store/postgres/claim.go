@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -96,7 +97,7 @@ func (s *Store) claimAll(ctx context.Context, conn *pgxpool.Conn, items []*item)
 				it.Finish(nil)
 			}
 		}
-		if items = append(again, ended...); len(items) == 0 {
+		if items = slices.Concat(again, ended); len(items) == 0 {
 			return nil, nil
 		}
 		if len(ended) == 0 {
