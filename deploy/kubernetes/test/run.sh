@@ -4,14 +4,14 @@
 #
 #   KUBECONFIG=… DATABASE_URL=postgres://… HOOKONCE_IMAGE=… PLAY_IMAGE=… ./run.sh [PART…]
 #
-# PART: sidecar crash outage order gateway two (all of them by default).
+# PART: sidecar crash outage order gateway two plain (all of them by default).
 # DATABASE_URL is reachable from pods and from here (psql). DATABASE_STOP and DATABASE_START are commands that take the
 # database away and bring it back; without them the part "outage" is left out. PLAY_IMAGE: ./images.sh makes both images.
 # Needs kubectl, helm, psql, python3. The namespace hookonce-test is made and removed.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 : "${DATABASE_URL:?}" "${HOOKONCE_IMAGE:?}" "${PLAY_IMAGE:?}"
-parts=${*:-sidecar crash outage order gateway two}
+parts=${*:-sidecar crash outage order gateway two plain}
 ns=hookonce-test
 secret=whsec_$RANDOM$RANDOM$RANDOM
 work=$(mktemp -d)
@@ -279,13 +279,18 @@ YAML
 }
 install() { helm upgrade --install "$1" "$chart" -n "$ns" -f "$work/values-$1.yaml" --wait --timeout 180s "${@:2}" >"$work/helm" 2>&1 || { cat "$work/helm"; die "helm"; }; ! grep -i warning "$work/helm" || die "helm warned"; }
 
-if wants gateway || wants two; then
-  say "in front of an application: the chart"
+if wants gateway || wants two || wants plain; then
+  say "an application"
   app behind 2 "lifecycle: {preStop: {sleep: {seconds: 5}}}" >"$work/behind.yaml"
   apply "$work/behind.yaml"
   k rollout status deployment/behind --timeout=120s >/dev/null
+fi
+
+if wants gateway || wants two; then
+  say "in front of it: the chart"
   values one job true
-  helm template one "$chart" -n "$ns" -f "$work/values-one.yaml" >"$work/one.yaml"
+  version=$(kubectl version -o json | python3 -c 'import json, sys; print(json.load(sys.stdin)["serverVersion"]["gitVersion"])')
+  helm template one "$chart" -n "$ns" --kube-version "$version" -f "$work/values-one.yaml" >"$work/one.yaml"
   k apply --dry-run=server -f "$work/one.yaml" | sed 's/^/  /'
   install one
   k get deployment,pdb,hpa,networkpolicy -l app.kubernetes.io/instance=one
@@ -319,6 +324,21 @@ if wants two; then
   left=$(k get all,configmap,secret,serviceaccount,pdb,hpa,networkpolicy,job -l app.kubernetes.io/managed-by=Helm -o name)
   [ -z "$left" ] || die "left: $left"
   echo "rows in the table: $(rows 'SELECT count(*) FROM shared_events')"
+fi
+
+if wants plain; then
+  say "in front of it: gateway.yaml, and cleanup-cronjob.yaml"
+  for file in gateway cleanup-cronjob; do
+    sed "s#image: ghcr.io/.*#image: $HOOKONCE_IMAGE#; s#UPSTREAM_URL: .*#UPSTREAM_URL: $(address behind)#" "$here/../$file.yaml" >"$work/$file.yaml"
+    apply "$work/$file.yaml"
+  done
+  k rollout status deployment/hookonce --timeout=120s
+  once="once?id=evt_plain_$RANDOM&target=$(address hookonce)"
+  answers="$(provider "$once"), $(provider "$once")"
+  echo "$answers"
+  [ "$answers" = "200 forwarded, 200 duplicate" ] || die "the event did not run once"
+  k create job cleanup-now --from=cronjob/hookonce-cleanup >/dev/null
+  k wait --for=condition=Complete job/cleanup-now --timeout=60s
 fi
 
 say "all is well ($SECONDS s)"
