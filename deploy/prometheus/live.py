@@ -248,7 +248,7 @@ FAULTS = {
     "fails_all": (lambda h, u: traffic(h, u, status=500), {}, {"HookonceAppFailsAll", "HookonceAppFails"}, set()),
     "fails_half": (half, {}, {"HookonceAppFails"}, set()),
     "forged": (forged, {}, {"HookonceBadSignatures"}, set()),
-    "slow_store": (slow_store, {}, {"HookonceStoreSlow"}, {"HookonceStoreErrors"}),
+    "slow_store": (slow_store, {"LEASE": "9s", "STORE_TIMEOUT": "3s"}, {"HookonceStoreSlow"}, {"HookonceStoreErrors"}),
     "crashed": (crash, {}, {"HookonceLeaseTakenOver"}, {"HookonceDown", "HookonceNotReady"}),
     "paused": (paused, {}, {"HookonceLeaseLost"}, {"HookonceDown", "HookonceStoreErrors", "HookonceNotReady", "HookonceAppFails"}),
     "paused_second": (None, {}, {"HookonceLeaseTakenOver"}, set()),
