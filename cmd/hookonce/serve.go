@@ -270,7 +270,12 @@ func (s *server) keepClean(ctx context.Context) {
 		return
 	}
 	for pause(ctx, interval/2+rand.N(interval)) {
+		began := time.Now()
 		cleaned, err := s.db.Cleanup(ctx, s.config.Retention)
+		if ctx.Err() != nil {
+			return
+		}
+		s.metrics.StoreAnswered("cleanup", time.Since(began), err)
 		if err != nil {
 			s.log.Error("cleanup failed, it will be tried again", "error", err.Error())
 			continue

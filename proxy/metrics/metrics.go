@@ -43,7 +43,7 @@ var reasons = []string{"missing", "malformed", "mismatch", "too_old", "too_new"}
 var codes = [6]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx"}
 
 // operations are the values of the operation label.
-var operations = []string{"claim", "renew", "complete", "release", "end_lease", "keep_answer", "answer"}
+var operations = []string{"claim", "renew", "complete", "release", "end_lease", "keep_answer", "answer", "cleanup"}
 
 var (
 	durationBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}

@@ -92,8 +92,8 @@ func TestAllSeriesAreThereFromTheStart(t *testing.T) {
 		"hookonce_upstream_request_duration_seconds": 2 * 6,
 		"hookonce_passthrough_requests_total":        6,
 		"hookonce_store_connections":                 3,
-		"hookonce_store_operation_duration_seconds":  7,
-		"hookonce_store_errors_total":                7,
+		"hookonce_store_operation_duration_seconds":  8,
+		"hookonce_store_errors_total":                8,
 	} {
 		if before[name] != want {
 			t.Errorf("%s has %d series, want %d", name, before[name], want)
@@ -113,7 +113,7 @@ func TestAllSeriesAreThereFromTheStart(t *testing.T) {
 	for _, reason := range []string{"missing", "malformed", "mismatch", "too_old", "too_new"} {
 		m.SignatureFailed("stripe", reason)
 	}
-	for _, operation := range []string{"claim", "renew", "complete", "release", "end_lease", "keep_answer", "answer"} {
+	for _, operation := range []string{"claim", "renew", "complete", "release", "end_lease", "keep_answer", "answer", "cleanup"} {
 		m.StoreAnswered(operation, time.Second, errors.New("x"))
 	}
 	m.LeaseExpired("stripe")
