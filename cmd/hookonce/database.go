@@ -27,7 +27,6 @@ type database interface {
 	Cleanup(ctx context.Context, retention time.Duration) (store.Cleaned, error)
 	Migrate(ctx context.Context, adopt bool) error
 	CheckSchema(ctx context.Context) error
-	Ping(ctx context.Context) error
 	Stats() store.Stats
 	Close()
 }
