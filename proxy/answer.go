@@ -56,6 +56,7 @@ func (h *Handler) answer(d *delivery, e *ending) {
 // refuse is hookonce's own answer to what is no delivery.
 func (h *Handler) refuse(w http.ResponseWriter, status int, detail string) {
 	h.Metrics.PassedThrough(status)
+	http.NewResponseController(w).SetReadDeadline(time.Now().Add(discardFor)) // for a body that nobody reads
 	problem(w, status, detail)
 }
 

@@ -58,7 +58,13 @@ func (h *Handler) read(d *delivery) *ending {
 	}
 	conn := http.NewResponseController(d.w)
 	conn.SetReadDeadline(time.Now().Add(h.ReadTimeout)) // unsupported only in tests without a connection
-	defer conn.SetReadDeadline(time.Time{})
+	// A body that is not read to its end keeps the deadline: net/http reads on
+	// after the answer, and would wait for a sender that stalls.
+	defer func() {
+		if !d.unread {
+			conn.SetReadDeadline(time.Time{})
+		}
+	}()
 
 	d.buffered = &reservation{budget: &h.buffered}
 	room := h.MaxBody + 1
@@ -111,7 +117,6 @@ func (h *Handler) discard(d *delivery) {
 	conn := http.NewResponseController(d.w)
 	conn.SetReadDeadline(time.Now().Add(min(discardFor, h.ReadTimeout)))
 	io.CopyN(io.Discard, d.r.Body, h.MaxBody) //nolint:errcheck // as much as comes
-	conn.SetReadDeadline(time.Time{})
 }
 
 // unreadable says how a delivery ends whose body could not be read.

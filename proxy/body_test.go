@@ -79,6 +79,25 @@ func TestSlowBodyIsRefused408(t *testing.T) {
 	h.runs(0)
 }
 
+func TestRefusedBodyThatStallsDoesNotHoldItsConnection(t *testing.T) {
+	for name, request := range map[string]string{
+		"too slow":              "POST " + path + " HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{\"id\":",
+		"too large, as chunked": "POST " + path + " HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n28\r\n" + strings.Repeat("x", 40) + "\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := start(t, func(s *setup) { s.ReadTimeout, s.MaxBody = 50*time.Millisecond, 30 })
+			conn := h.dial()
+			defer conn.Close()
+			io.WriteString(conn, strings.Replace(request, "Length: 100", "Length: 20", 1))
+			conn.SetReadDeadline(time.Now().Add(patience))
+			got, err := io.ReadAll(conn)
+			if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 4") {
+				t.Errorf("%q, %v: the connection is still open", got, err)
+			}
+		})
+	}
+}
+
 func TestReadTimeoutEndsWithTheBody(t *testing.T) {
 	h := start(t, func(s *setup) { s.ReadTimeout = 100 * time.Millisecond })
 	g := newGate(t)
