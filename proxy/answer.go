@@ -123,7 +123,7 @@ func (h *Handler) finish(d *delivery) {
 	if e.err != nil {
 		fields = append(fields, slog.String("error", e.err.Error()))
 	}
-	if d.hook.Provider.NoRetry && e.outcome.leavesUndone() {
+	if d.hook.Provider.NoRetry && e.outcome.meaning().undone {
 		fields = append(fields, slog.String("advice", "this provider does not send again by itself: redeliver the event from its settings"))
 	}
 	h.Log.LogAttrs(ctx, level, "delivery", fields...)

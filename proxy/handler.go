@@ -214,7 +214,7 @@ func (h *Handler) deliver(d *delivery) {
 	case h.Observe && !d.unread:
 		d.ending, d.would = *verdict, verdict.outcome
 		h.forward(d, Observed)
-	case verdict.outcome.relayed() && verdict.status == 0:
+	case verdict.outcome.meaning().relayed && verdict.status == 0:
 		d.ending = *verdict
 		h.forward(d, verdict.outcome)
 	default:

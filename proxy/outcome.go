@@ -43,39 +43,41 @@ type meaning struct {
 	status     int        // of hookonce's own answer; 0: the upstream's answer stands
 	level      slog.Level // of the delivery's log line
 	retryAfter bool       // the answer says when to come back
+	relayed    bool       // such a delivery goes to the upstream without a claim
+	undone     bool       // the event waits for another delivery
 	detail     string     // of the problem document; "": the answer has no body
 }
 
 // meanings is the one table of what outcomes mean.
 var meanings = []meaning{
 	{outcome: Forwarded, level: slog.LevelInfo},
-	{outcome: Released, level: slog.LevelWarn},
+	{outcome: Released, undone: true, level: slog.LevelWarn},
 	{outcome: Kept, level: slog.LevelWarn},
-	{outcome: Unknown, status: http.StatusBadGateway, level: slog.LevelError,
+	{outcome: Unknown, undone: true, status: http.StatusBadGateway, level: slog.LevelError,
 		detail: "The application took the event, but gave no answer. Send it again."},
-	{outcome: Unreachable, status: http.StatusBadGateway, level: slog.LevelError,
+	{outcome: Unreachable, undone: true, status: http.StatusBadGateway, level: slog.LevelError,
 		detail: "The application could not be reached. Send the event again."},
-	{outcome: NotReady, status: http.StatusServiceUnavailable, level: slog.LevelWarn, retryAfter: true,
+	{outcome: NotReady, undone: true, status: http.StatusServiceUnavailable, level: slog.LevelWarn, retryAfter: true,
 		detail: "The application is starting. Send the event again."},
 	{outcome: Held, status: http.StatusServiceUnavailable, level: slog.LevelWarn, retryAfter: true,
 		detail: "Whether this event has run is unknown. A person has to decide before it can run again."},
 	{outcome: Duplicate, status: http.StatusOK, level: slog.LevelInfo},
-	{outcome: InFlight, status: http.StatusServiceUnavailable, level: slog.LevelInfo, retryAfter: true,
+	{outcome: InFlight, undone: true, status: http.StatusServiceUnavailable, level: slog.LevelInfo, retryAfter: true,
 		detail: "An earlier delivery of this event is still being processed. Send it again."},
 	{outcome: InvalidSignature, status: http.StatusUnauthorized, level: slog.LevelWarn},
 	{outcome: NoEventID, status: http.StatusBadRequest, level: slog.LevelWarn,
 		detail: "The request has no event id where this webhook expects one."},
-	{outcome: Unkeyed, level: slog.LevelInfo},
-	{outcome: Unclaimed, level: slog.LevelError},
-	{outcome: Handshake, level: slog.LevelInfo},
-	{outcome: Observed, level: slog.LevelInfo},
+	{outcome: Unkeyed, relayed: true, level: slog.LevelInfo},
+	{outcome: Unclaimed, relayed: true, level: slog.LevelError},
+	{outcome: Handshake, relayed: true, level: slog.LevelInfo},
+	{outcome: Observed, relayed: true, level: slog.LevelInfo},
 	{outcome: TooLarge, status: http.StatusRequestEntityTooLarge, level: slog.LevelWarn,
 		detail: "The body is larger than this webhook accepts."},
 	{outcome: BadRequest, status: http.StatusBadRequest, level: slog.LevelWarn,
 		detail: "The request could not be read."},
-	{outcome: Overloaded, status: http.StatusServiceUnavailable, level: slog.LevelWarn, retryAfter: true,
+	{outcome: Overloaded, undone: true, status: http.StatusServiceUnavailable, level: slog.LevelWarn, retryAfter: true,
 		detail: "Too many deliveries are being read at this moment. Send the event again."},
-	{outcome: StoreUnavailable, status: http.StatusServiceUnavailable, level: slog.LevelError, retryAfter: true,
+	{outcome: StoreUnavailable, undone: true, status: http.StatusServiceUnavailable, level: slog.LevelError, retryAfter: true,
 		detail: "The store of events cannot be reached. Send the event again."},
 	{outcome: ClientGone, status: statusClientGone, level: slog.LevelInfo},
 }
@@ -97,24 +99,6 @@ func (o Outcome) meaning() meaning {
 		}
 	}
 	panic("proxy: outcome without a meaning: " + string(o))
-}
-
-// relayed says whether deliveries with this outcome go to the upstream.
-func (o Outcome) relayed() bool {
-	switch o {
-	case Unkeyed, Unclaimed, Handshake, Observed:
-		return true
-	}
-	return false
-}
-
-// leavesUndone says whether the event waits for another delivery.
-func (o Outcome) leavesUndone() bool {
-	switch o {
-	case Released, Unknown, Unreachable, NotReady, InFlight, Overloaded, StoreUnavailable:
-		return true
-	}
-	return false
 }
 
 // ending says how a delivery ends: the outcome, and whatever differs from
