@@ -179,7 +179,11 @@ func TestEventsAreListedAndShown(t *testing.T) {
 func TestNoEventsAreAnEmptyList(t *testing.T) {
 	eachStore(t, func(t *testing.T, url string) {
 		environ := []string{"DATABASE_URL=" + url}
-		if code, _, stderr := commandLine(t, environ, "", "events list"); code != exitFailed || !strings.Contains(stderr, "hookonce migrate") {
+		remedy := "hookonce migrate"
+		if strings.HasPrefix(url, "sqlite:") {
+			remedy = "run this where hookonce serves"
+		}
+		if code, _, stderr := commandLine(t, environ, "", "events list"); code != exitFailed || !strings.Contains(stderr, remedy) {
 			t.Errorf("without a table: %d %s", code, stderr)
 		}
 		commandLine(t, environ, "", "migrate")
@@ -442,5 +446,18 @@ func TestVersion(t *testing.T) {
 	}
 	if _, stdout, _ := commandLine(t, nil, "", "version"); !strings.HasPrefix(stdout, "hookonce ") {
 		t.Error(stdout)
+	}
+}
+
+func TestCommandThatLooksMakesNoDatabase(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "elsewhere.db")
+	for _, line := range []string{"events list", "events show evt:1", "events release evt:1", "cleanup"} {
+		code, _, stderr := commandLine(t, []string{"DATABASE_URL=sqlite:" + file}, "", line)
+		if code != exitFailed || !strings.Contains(stderr, "there is no database at "+file) {
+			t.Errorf("%s: %d %s", line, code, stderr)
+		}
+		if _, err := os.Stat(file); err == nil {
+			t.Fatalf("%s made the file", line)
+		}
 	}
 }

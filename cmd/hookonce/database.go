@@ -84,10 +84,14 @@ func (c *StoreConfig) fileThere() error {
 
 // withTable is withStore for commands that need the table as serving does.
 func (p *program) withTable(ctx context.Context, work func(context.Context, *StoreConfig, database) error) error {
+	c, err := loadStoreConfig(p.environ)
+	if err != nil {
+		return err
+	}
+	if err := c.fileThere(); err != nil { // before it is opened, which makes it
+		return err
+	}
 	return p.withStore(ctx, func(ctx context.Context, c *StoreConfig, db database) error {
-		if err := c.fileThere(); err != nil {
-			return err
-		}
 		if err := db.CheckSchema(ctx); err != nil {
 			return err
 		}
