@@ -34,9 +34,7 @@ func (s *Store) fly(q *batch.Queue[work], take func() []*batch.Item[work]) {
 	err := s.writer.begin() // may wait for another process
 	items := take()
 	if err != nil {
-		for _, it := range items {
-			it.Finish(translate(err))
-		}
+		q.Again(items, translate(err), false) // some have come meanwhile, and had no try of their own
 		return
 	}
 	if s.o.ObserveBatch != nil {
