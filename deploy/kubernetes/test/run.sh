@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# hookonce on a real cluster: beside an application (kustomize) and in front of one (Helm), under a provider that never
+# hookonce on a real cluster: beside an application (kustomize, Helm) and in front of one (Helm), under a provider that never
 # stops, while pods are replaced, killed, and the database goes away. Ten minutes.
 #
 #   KUBECONFIG=… DATABASE_URL=postgres://… HOOKONCE_IMAGE=… PLAY_IMAGE=… ./run.sh [PART…]
 #
-# PART: sidecar crash outage order gateway two plain (all of them by default).
+# PART: sidecar crash outage order parent gateway two plain (all of them by default).
 # DATABASE_URL is reachable from pods and from here (psql). DATABASE_STOP and DATABASE_START are commands that take the
 # database away and bring it back; without them the part "outage" is left out. PLAY_IMAGE: ./images.sh makes both images.
 # Needs kubectl, helm, psql, python3. The namespace hookonce-test is made and removed.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 : "${DATABASE_URL:?}" "${HOOKONCE_IMAGE:?}" "${PLAY_IMAGE:?}"
-parts=${*:-sidecar crash outage order gateway two plain}
+parts=${*:-sidecar crash outage order parent gateway two plain}
 ns=hookonce-test
 secret=whsec_$RANDOM$RANDOM$RANDOM
 work=$(mktemp -d)
@@ -40,6 +40,7 @@ import json, sys
 name, told, report = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
 print(name + ":", json.dumps(report))
 assert report["events"] > 0
+assert report["deliveries"].get("200 duplicate", 0) > 0, "nothing was repeated, so nothing is shown"
 assert report["lost"] == 0, "lost"
 assert report["never_ran"] == 0, "accepted but never run"
 assert report["twice"] == 0, "run twice without being told"
@@ -60,13 +61,61 @@ stream() {
   provider stop >"$work/report"
 }
 
+# twice TARGET : one event, sent two times; the audit of the stream sees that it ran once.
+twice() {
+  local once="once?id=evt_$RANDOM&target=$1" answers
+  answers="$(provider "$once"), $(provider "$once")"
+  echo "$answers"
+  [ "$answers" = "200 forwarded, 200 duplicate" ] || die "the event did not run once"
+}
+
+pod() { k get pods -l "app=$1" --field-selector=status.phase=Running -o json | python3 -c '
+import json, sys
+print(next(p["metadata"]["name"] for p in json.load(sys.stdin)["items"] if not p["metadata"].get("deletionTimestamp")))'; }
+
+# starts_first APP : in its pods the sidecar started before the application.
+starts_first() {
+  k get pods -l "app=$1" -o json | python3 -c '
+import json, sys
+for pod in json.load(sys.stdin)["items"]:
+    if pod["metadata"].get("deletionTimestamp"): continue
+    s = pod["status"]
+    side = s["initContainerStatuses"][0]["state"]["running"]["startedAt"]; app = s["containerStatuses"][0]["state"]["running"]["startedAt"]
+    print("sidecar started", side, "- app started", app)
+    assert side <= app and s["initContainerStatuses"][0]["started"]'
+}
+
+# stops_last APP CONTAINER : in one of its pods the sidecar stops after the application, which is that container.
+stops_last() {
+  local victim first second stopping stopped
+  victim=$(pod "$1")
+  k logs -f "$victim" -c hookonce --timestamps >"$work/hookonce.log" 2>/dev/null &
+  first=$!
+  k logs -f "$victim" -c "$2" --timestamps >"$work/app.log" 2>/dev/null &
+  second=$!
+  sleep 2
+  k delete pod "$victim" >/dev/null
+  wait "$first" "$second" || true
+  stopping=$(grep '"stopping"' "$work/hookonce.log" | cut -d' ' -f1)
+  stopped=$(grep 'stopped' "$work/app.log" | cut -d' ' -f1)
+  echo "application stopped $stopped - sidecar stopping $stopping"
+  [[ -n $stopped && $stopped < $stopping ]] || die "the sidecar stopped first"
+  grep -q '"stopped"' "$work/hookonce.log" || die "the sidecar was killed"
+}
+
+# restart DEPLOYMENT : every pod is replaced.
+restart() {
+  k rollout restart "deployment/$1" >/dev/null
+  k rollout status "deployment/$1" --timeout=180s
+}
+
 start_database() { eval "$DATABASE_START"; }
 rows() { psql -XAtq "$DATABASE_URL" -c "$1"; }
 rate=20 work_ms=50
 
 say "a namespace that enforces PodSecurity restricted, a provider, secrets"
 kubectl delete namespace "$ns" --ignore-not-found --timeout=120s >/dev/null
-rows "DROP TABLE IF EXISTS processed_events, shared_events" 2>/dev/null || die "DATABASE_URL cannot be reached from here"
+rows "DROP TABLE IF EXISTS processed_events, shop_events, shared_events" 2>/dev/null || die "DATABASE_URL cannot be reached from here"
 cat >"$work/base.yaml" <<YAML
 apiVersion: v1
 kind: Namespace
@@ -167,38 +216,50 @@ configMapGenerator:
       - WEBHOOK_PROVIDER=stripe
       - LEASE=6s
 YAML
-  kubectl kustomize "$work/k/mine" >"$work/beside.yaml"
-  # The application was there before, without hookonce.
-  apply "$work/k/mine/app.yaml"
+  # The application was there before, without hookonce; a preStop it had.
+  mkdir "$work/k/before"
+  cp "$work/k/mine/app.yaml" "$work/k/before"
+  cat >"$work/k/before/kustomization.yaml" <<YAML
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [app.yaml]
+components: [../prestop]
+YAML
+  kubectl kustomize "$work/k/before" >"$work/before.yaml"
+  apply "$work/before.yaml"
   k rollout status deployment/beside --timeout=120s >/dev/null
-  apply "$work/beside.yaml"
-  k rollout status deployment/beside --timeout=180s
   beside=$(address beside)
-  k get pods -l app=beside -o json | python3 -c '
+  # As ../README.md says: the pods first, and what turns to them last.
+  turn() {
+    kubectl kustomize "$work/k/mine" >"$work/beside.yaml"
+    awk 'BEGIN {RS = ORS = "---\n"} !/kind: (Service|NetworkPolicy)\n/' "$work/beside.yaml" >"$work/pods.yaml"
+    apply "$work/pods.yaml"
+    k rollout status deployment/beside --timeout=180s
+    apply "$work/beside.yaml"
+  }
+  stream "$beside" -- turn
+  python3 - "$(cat "$work/report")" <<'PYTHON' || die "there was a gap"
 import json, sys
-for pod in json.load(sys.stdin)["items"]:
-    if pod["metadata"].get("deletionTimestamp"): continue
-    s = pod["status"]
-    side = s["initContainerStatuses"][0]["state"]["running"]["startedAt"]; app = s["containerStatuses"][0]["state"]["running"]["startedAt"]
-    print("sidecar started", side, "- app started", app)
-    assert side <= app and s["initContainerStatuses"][0]["started"]'
+
+report = json.loads(sys.argv[1])
+print("switch:", sys.argv[1])
+assert report["events"] > 0 and report["lost"] == 0 and set(report["pages"]) == {"200"}
+by = {answer.split(" ")[0] for answer in report["deliveries"]}, {answer.partition(" ")[2] for answer in report["deliveries"]}
+assert by[0] == {"200"}, "a delivery was not answered 200"
+assert {"", "forwarded"} <= by[1], "not from before it to behind it"
+PYTHON
+  starts_first beside
 fi
 
 if wants sidecar; then
   say "rolling restarts of application and sidecar, while the provider sends"
   restart_twice() {
-    for _ in 1 2; do
-      k rollout restart deployment/beside >/dev/null
-      k rollout status deployment/beside --timeout=180s
-    done
+    restart beside
+    restart beside
   }
   stream "$beside" -- restart_twice
   audit "rolling restart beside" "$(cat "$work/report")" 0
 fi
-
-pod() { k get pods -l "app=$1" --field-selector=status.phase=Running -o json | python3 -c '
-import json, sys
-print(next(p["metadata"]["name"] for p in json.load(sys.stdin)["items"] if not p["metadata"].get("deletionTimestamp")))'; }
 
 if wants crash; then
   say "a sidecar that crashes with deliveries in flight"
@@ -248,19 +309,7 @@ fi
 
 if wants order; then
   say "the sidecar stops after the application"
-  victim=$(pod beside)
-  k logs -f "$victim" -c hookonce --timestamps >"$work/hookonce.log" 2>/dev/null &
-  first=$!
-  k logs -f "$victim" -c app --timestamps >"$work/app.log" 2>/dev/null &
-  second=$!
-  sleep 2
-  k delete pod "$victim" >/dev/null
-  wait "$first" "$second" || true
-  stopping=$(grep '"stopping"' "$work/hookonce.log" | cut -d' ' -f1)
-  stopped=$(grep 'stopped' "$work/app.log" | cut -d' ' -f1)
-  echo "application stopped $stopped - sidecar stopping $stopping"
-  [[ -n $stopped && $stopped < $stopping ]] || die "the sidecar stopped first"
-  grep -q '"stopped"' "$work/hookonce.log" || die "the sidecar was killed"
+  stops_last beside app
 fi
 
 chart=$here/../../../helm/hookonce
@@ -278,6 +327,49 @@ monitoring: {dashboard: {enabled: true}}
 YAML
 }
 install() { helm upgrade --install "$1" "$chart" -n "$ns" -f "$work/values-$1.yaml" --wait --timeout 180s "${@:2}" >"$work/helm" 2>&1 || { cat "$work/helm"; die "helm"; }; ! grep -i warning "$work/helm" || die "helm warned"; }
+
+# nothing_left SELECTOR TABLE : of what helm has just uninstalled, whose pods SELECTOR selects.
+nothing_left() {
+  local left
+  k wait --for=delete pod -l "$1" --timeout=90s >/dev/null
+  left=$(k get all,configmap,secret,serviceaccount,pdb,hpa,networkpolicy,job -l app.kubernetes.io/managed-by=Helm -o name)
+  [ -z "$left" ] || die "left: $left"
+  echo "rows in the table: $(rows "SELECT count(*) FROM $2")"
+}
+
+if wants parent; then
+  say "beside an application: the chart in the application's own chart"
+  cp -r "$chart" "$work/hookonce"
+  parent=$work/hookonce/tests/parent
+  helm dependency update "$parent" >/dev/null
+  cat >"$work/values-shop.yaml" <<YAML
+image: "$PLAY_IMAGE"
+args: [app]
+env: [{name: BOOKS, value: "$books"}]
+readiness: /page
+hookonce:
+  image: {repository: "${HOOKONCE_IMAGE%:*}", tag: "${HOOKONCE_IMAGE##*:}"}
+  webhook: {existingSecret: {name: hookonce-webhook}}
+  database: {table: shop_events, lease: 6s}
+  networkPolicy: {enabled: true}
+YAML
+  chart=$parent install shop
+  starts_first shop
+  k get deployment,service,networkpolicy -l app.kubernetes.io/managed-by=Helm
+  say "a restart and an upgrade of it, while the provider sends to both Services"
+  shop=$(address shop)
+  upgrade() {
+    twice "$shop"
+    restart shop
+    chart=$parent install shop --set hookonce.limits.maxBody=1MiB
+    [ "$(k get pod "$(pod shop)" -o jsonpath='{.spec.initContainers[0].env[?(@.name=="MAX_BODY")].value}')" = 1MiB ] || die "the upgrade changed nothing"
+  }
+  stream "$shop" "$(address shop-hookonce)" -- upgrade
+  audit "beside, by a chart" "$(cat "$work/report")" 0
+  stops_last shop shop
+  helm uninstall shop -n "$ns" --wait >/dev/null
+  nothing_left app=shop shop_events
+fi
 
 if wants gateway || wants two || wants plain; then
   say "an application"
@@ -300,10 +392,8 @@ fi
 if wants gateway; then
   say "rolling restarts of hookonce, of the application, and an upgrade, while the provider sends"
   restarts() {
-    k rollout restart deployment/one-hookonce >/dev/null
-    k rollout status deployment/one-hookonce --timeout=180s
-    k rollout restart deployment/behind >/dev/null
-    k rollout status deployment/behind --timeout=180s
+    restart one-hookonce
+    restart behind
     install one --set limits.maxBody=1MiB
     [ "$(k get deployment one-hookonce -o jsonpath='{.spec.template.spec.containers[0].env[?(@.name=="MAX_BODY")].value}')" = 1MiB ] || die "the upgrade changed nothing"
   }
@@ -320,10 +410,7 @@ if wants two; then
   say "uninstalling leaves nothing but the table"
   helm uninstall one -n "$ns" --wait >/dev/null
   helm uninstall two -n "$ns" --wait >/dev/null
-  k wait --for=delete pod -l app.kubernetes.io/name=hookonce --timeout=90s >/dev/null
-  left=$(k get all,configmap,secret,serviceaccount,pdb,hpa,networkpolicy,job -l app.kubernetes.io/managed-by=Helm -o name)
-  [ -z "$left" ] || die "left: $left"
-  echo "rows in the table: $(rows 'SELECT count(*) FROM shared_events')"
+  nothing_left app.kubernetes.io/name=hookonce shared_events
 fi
 
 if wants plain; then
@@ -333,10 +420,7 @@ if wants plain; then
     apply "$work/$file.yaml"
   done
   k rollout status deployment/hookonce --timeout=120s
-  once="once?id=evt_plain_$RANDOM&target=$(address hookonce)"
-  answers="$(provider "$once"), $(provider "$once")"
-  echo "$answers"
-  [ "$answers" = "200 forwarded, 200 duplicate" ] || die "the event did not run once"
+  twice "$(address hookonce)"
   k create job cleanup-now --from=cronjob/hookonce-cleanup >/dev/null
   k wait --for=condition=Complete job/cleanup-now --timeout=60s
 fi

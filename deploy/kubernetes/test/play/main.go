@@ -126,6 +126,9 @@ func (p *provider) handler() http.Handler {
 	mux.HandleFunc("GET /start", func(_ http.ResponseWriter, r *http.Request) {
 		rate, _ := strconv.Atoi(r.FormValue("rate"))
 		work, _ := strconv.Atoi(r.FormValue("work_ms"))
+		for _, target := range r.Form["target"] {
+			await(r.Context(), target)
+		}
 		p.start(r.Form["target"], rate, work)
 	})
 	mux.HandleFunc("GET /stop", func(w http.ResponseWriter, _ *http.Request) {
@@ -141,6 +144,17 @@ func (p *provider) handler() http.Handler {
 	})
 	mux.HandleFunc("GET /report", func(w http.ResponseWriter, _ *http.Request) { p.report(w) })
 	return mux
+}
+
+// await waits until a Service answers: a new one is not known to every node at once.
+func await(ctx context.Context, target string) {
+	for ctx.Err() == nil {
+		if response, err := http.Get(target + "/page"); err == nil {
+			response.Body.Close()
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 }
 
 func (p *provider) open(id string) {
@@ -225,6 +239,7 @@ func (p *provider) deliver(target string, event what) (status int, outcome strin
 		status, outcome = response.StatusCode, response.Header.Get("Hookonce-Outcome")
 	} else {
 		outcome = "no answer"
+		log.Print(err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
