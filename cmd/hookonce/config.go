@@ -57,6 +57,8 @@ type StoreConfig struct {
 	StoreTimeout    time.Duration `env:"STORE_TIMEOUT" envDefault:"2s"`
 	OnUnknown       string        `env:"ON_UNKNOWN" envDefault:"release"`
 	Retention       time.Duration `env:"RETENTION" envDefault:"720h"`
+
+	batchSize int // 0: the store's own choice; benchmarks set another
 }
 
 // size is a number of bytes, written 1024, 64KiB, 25MiB or 1GiB.

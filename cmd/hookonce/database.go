@@ -38,6 +38,7 @@ func (c *StoreConfig) open(observeBatch func(int)) (database, error) {
 		Lease:        c.Lease,
 		Hold:         c.OnUnknown == "hold",
 		Timeout:      c.StoreTimeout,
+		BatchSize:    c.batchSize,
 		ObserveBatch: observeBatch,
 	}
 	scheme, _, _ := strings.Cut(c.DatabaseURL, ":")

@@ -44,7 +44,13 @@ func (p *program) serve(c *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	log := p.logger(config)
+	return p.serveWith(c.Context(), config)
+}
+
+func (p *program) serveWith(ctx context.Context, config *Config) (err error) {
+	lines := newGatherer(p.stderr)
+	defer lines.Close()
+	log := config.logger(lines)
 	registry := prometheus.NewRegistry()
 	labels := make([]string, len(config.webhooks))
 	hooks := make([]*proxy.Webhook, len(config.webhooks))
@@ -86,9 +92,9 @@ func (p *program) serve(c *cobra.Command, _ []string) error {
 
 	// The signal ends neither the deliveries nor what they wait for: those are
 	// drained. A second signal ends everything, as it does without us.
-	stop, forget := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+	stop, forget := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer forget()
-	background, endBackground := context.WithCancel(context.WithoutCancel(c.Context()))
+	background, endBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer endBackground()
 	go s.handler.Run(background)
 	go s.keepStore(background)
@@ -320,10 +326,15 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // limitMemory keeps the garbage collector from holding more than the
-// deliveries may and the process needs; GOMEMLIMIT overrides.
+// deliveries may and the process needs; GOMEMLIMIT overrides. Below that limit
+// it need not hurry: what lives is a few megabytes, and Go's default of 100 %
+// would collect after every few hundred deliveries. GOGC overrides.
 func limitMemory(c *Config) {
 	if debug.SetMemoryLimit(-1) == 1<<63-1 { // nobody has set it
 		debug.SetMemoryLimit(int64(c.MaxBuffered) + 64<<20)
+	}
+	if set := debug.SetGCPercent(200); set != 100 {
+		debug.SetGCPercent(set)
 	}
 }
 
