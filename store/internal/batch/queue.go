@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 )
 
@@ -60,7 +61,8 @@ type Queue[O any] struct {
 
 	mu      sync.Mutex
 	waiting []*Item[O]
-	flying  int
+	flying  int // flights under way
+	aboard  int // operations on them
 	closed  bool
 	landed  sync.WaitGroup
 }
@@ -104,7 +106,7 @@ func (q *Queue[O]) add(it *Item[O]) bool {
 		return false
 	}
 	q.waiting = append(q.waiting, it)
-	if q.flying < q.flights {
+	if q.flying < q.flights && q.mayFly(q.flying) {
 		q.flying++
 		q.landed.Add(1)
 		go q.run()
@@ -112,12 +114,37 @@ func (q *Queue[O]) add(it *Item[O]) bool {
 	return true
 }
 
+// mayFly says whether a flight may go beside so many others. A few operations
+// need not wait for each other; but many go together: a commit costs the
+// database about the same whether one shares it or fifty.
+func (q *Queue[O]) mayFly(others int) bool {
+	return others == 0 || q.aboard < 2*q.flights
+}
+
+// grown says whether more is waiting than was.
+func (q *Queue[O]) grown(queued *int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	before := *queued
+	*queued = len(q.waiting)
+	return *queued > before
+}
+
 func (q *Queue[O]) run() {
 	defer q.landed.Done()
 	for {
-		q.fly(q.take)
+		for queued := 0; q.grown(&queued); { // whoever is just about to ask goes along
+			runtime.Gosched()
+		}
+		aboard := 0
+		q.fly(func() []*Item[O] {
+			items := q.take()
+			aboard = len(items)
+			return items
+		})
 		q.mu.Lock()
-		if len(q.waiting) == 0 {
+		q.aboard -= aboard
+		if len(q.waiting) == 0 || !q.mayFly(q.flying-1) {
 			q.flying--
 			q.mu.Unlock()
 			return
@@ -138,6 +165,7 @@ func (q *Queue[O]) take() []*Item[O] {
 			break
 		}
 	}
+	q.aboard += n
 	items := make([]*Item[O], n)
 	copy(items, q.waiting)
 	rest := copy(q.waiting, q.waiting[n:])

@@ -115,6 +115,35 @@ func TestSoManyFlightsAtOnceAndNoMore(t *testing.T) {
 	})
 }
 
+func TestManyOperationsGoTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated(10, 2)
+		none := func(when string) {
+			t.Helper()
+			synctest.Wait()
+			select {
+			case g.take <- struct{}{}:
+				t.Fatal("a flight beside a full one, ", when)
+			default:
+			}
+		}
+		g.do(t.Context(), 1)
+		expect(t, g.fly(), 1)
+		for op := 2; op <= 5; op++ {
+			g.do(t.Context(), op)
+		}
+		expect(t, g.fly(), 2, 3, 4, 5) // few were under way
+		g.land <- finish(nil)          // one of the two, no matter which
+		g.do(t.Context(), 6)
+		g.do(t.Context(), 7)
+		none("as long as it is under way")
+		g.land <- finish(nil)
+		expect(t, g.fly(), 6, 7)
+		g.land <- finish(nil)
+		g.Close()
+	})
+}
+
 func TestWhoLeavesBeforeSendingIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated(10, 1)
