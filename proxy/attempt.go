@@ -26,13 +26,16 @@ type attempt struct {
 	uncertain bool // not won, yet the store may have committed it
 	flight    *flight
 
+	renewing sync.Mutex // held while a renewal is under way: it and the settlement must not meet in the store
+
 	mu      sync.Mutex
 	asked   time.Time // the lease holds at least Lease from here on
 	renewal *time.Timer
 	over    bool // being settled: no more renewals
 
-	conn       *countedConn // that the request went out on, once connected; nil: it does not count
-	before     int64        // what had been written on it before this request
+	cancel     context.CancelFunc // ends the upstream request
+	conn       *countedConn       // that the request went out on, once connected; nil: it does not count
+	before     int64              // what had been written on it before this request
 	connected  bool
 	body       *bytes.Reader // on its way out
 	notRenewed atomic.Bool   // the lease may have run out, so nothing was sent
@@ -76,6 +79,14 @@ func (a *attempt) renew() {
 // renewNow asks the store to renew the lease. A lost claim is not asked for
 // again: settling will find out and count it.
 func (a *attempt) renewNow() bool {
+	a.renewing.Lock()
+	defer a.renewing.Unlock()
+	a.mu.Lock()
+	over := a.over
+	a.mu.Unlock()
+	if over {
+		return false
+	}
 	asked := time.Now()
 	err := a.h.Store.Renew(context.Background(), a.key, a.token)
 	a.mu.Lock()
@@ -128,6 +139,8 @@ func (a *attempt) settle(kind settlementKind, status int) {
 		a.renewal.Stop()
 	}
 	a.mu.Unlock()
+	a.renewing.Lock() // there will be no other
+	a.renewing.Unlock()
 	a.h.settle(settlement{kind: kind, hook: a.hook.Name, key: a.key, token: a.token, status: status,
 		flight: a.flight, sure: a.claim.Won && !a.notRenewed.Load()})
 }

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -31,8 +30,8 @@ type (
 const (
 	defaultBatchSize = 256
 
-	// While one batch waits for its commit, the next one is being executed.
-	flightsPerLane = 2
+	// Few operations go at once, each with a commit of its own.
+	flightsPerLane = 4
 )
 
 // newLane returns a lane whose batches are run by run, which returns the items
@@ -88,13 +87,9 @@ func sortOut(q *lane, items []*item, err error) {
 
 // ask puts an operation into a lane and waits for its answer.
 func (s *Store) ask(ctx context.Context, l *lane, o *op) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.o.Timeout, errTimeout(s.o))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.o.Timeout, s.errTimeout)
 	defer cancel()
 	return l.Do(ctx, o)
-}
-
-func errTimeout(o store.Options) error {
-	return fmt.Errorf("the database did not answer within %v: %w", o.Timeout, context.DeadlineExceeded)
 }
 
 // columns are the batch as the arrays that unnest takes.
@@ -111,6 +106,8 @@ type name struct {
 	key   string
 	token store.Token
 }
+
+func (o *op) name() name { return name{o.key, o.token} }
 
 // names collects the (key, token) pairs that a statement returns.
 func names(rows pgx.Rows, err error) (map[name]bool, error) {

@@ -33,27 +33,29 @@ func (s *Store) Claim(ctx context.Context, key string, t store.Token) (store.Cla
 
 // A claim is won by inserting the row. DO NOTHING, because DO UPDATE would lock
 // and dirty the row of every duplicate.
+//
+// A key that somebody inserts in a transaction of their own, and does not
+// commit, must not hold up the claims of others: hence the lock_timeout ($5),
+// which is set once, before the first row.
 const insertSQL = `
 INSERT INTO {table} (key, token, lease_until, hold)
 SELECT key, token, now() + make_interval(secs => $3::float8), $4::bool
 FROM unnest($1::text[], $2::text[]::uuid[]) AS asked (key, token)
-ON CONFLICT (key) DO NOTHING`
+WHERE (SELECT set_config('lock_timeout', $5::text, true)) IS NOT NULL
+ON CONFLICT (key) DO NOTHING
+RETURNING key, token`
 
-// A key that somebody inserts in a transaction of their own, and does not
-// commit, must not hold up the claims of others.
-const patienceSQL = `SELECT set_config('lock_timeout', $1::text, true)`
-
-// Whoever's token stands in the row has it. This statement travels with the
-// insert but sees what others committed meanwhile.
+// Whoever's token stands in the row has it.
 const lookSQL = `
 SELECT key, token, attempts, prior, lease_until IS NULL AS done, hold,
   COALESCE(EXTRACT(EPOCH FROM lease_until - now()), 0)::float8 AS lease_left
 FROM {table}
 WHERE key = ANY ($1::text[])`
 
-// A row whose lease has ended is taken over. It is locked first, in the order
-// of the keys, and looked at again as it is then: of those who saw the lease
-// end, one gets it.
+// A row whose lease has ended is taken over. It is locked first, and looked at
+// again as it is then: of those who saw the lease end, one gets it. A row that
+// somebody else is at is left alone: who waits for nobody while it has locks
+// can be in no deadlock.
 const takeOverSQL = `
 WITH ended AS (
   SELECT e.key, asked.token, e.token IS NOT NULL AS ran_out
@@ -61,8 +63,7 @@ WITH ended AS (
   JOIN {table} AS e ON e.key = asked.key
   WHERE e.lease_until <= now()
     AND NOT e.hold
-  ORDER BY e.key
-  FOR UPDATE OF e)
+  FOR UPDATE OF e SKIP LOCKED)
 UPDATE {table} AS e
 SET token = ended.token,
   lease_until = now() + make_interval(secs => $3::float8),
@@ -73,14 +74,30 @@ FROM ended
 WHERE e.key = ended.key
 RETURNING e.key, e.token, e.attempts, e.prior, ended.ran_out`
 
-// claimAll decides a batch of claims: insert and look in one round trip, then,
-// for the rare rest, take over; whoever lost a row in between begins anew.
+// claimAll decides a batch of claims: insert; of those whose key was there
+// already look how it stands; take over, for the rare rest. Whoever lost a row
+// in between begins anew.
 func (s *Store) claimAll(ctx context.Context, conn *pgxpool.Conn, items []*item) ([]*item, error) {
 	if s.o.ObserveBatch != nil {
 		s.o.ObserveBatch(len(items))
 	}
 	for range 4 {
-		rows, err := s.insertAndLook(ctx, conn, items)
+		won, err := s.insert(ctx, conn, items)
+		if err != nil {
+			return items, err
+		}
+		items = slices.DeleteFunc(items, func(it *item) bool {
+			if !won[it.Op.name()] {
+				return false
+			}
+			it.Op.claim = store.Claim{Won: true, Attempt: 1, Prior: store.PriorNone}
+			it.Finish(nil)
+			return true
+		})
+		if len(items) == 0 {
+			return nil, nil
+		}
+		rows, err := s.find(ctx, conn, items)
 		if err != nil {
 			return items, err
 		}
@@ -97,23 +114,19 @@ func (s *Store) claimAll(ctx context.Context, conn *pgxpool.Conn, items []*item)
 				it.Finish(nil)
 			}
 		}
-		if items = slices.Concat(again, ended); len(items) == 0 {
-			return nil, nil
-		}
-		if len(ended) == 0 {
-			continue
-		}
-		taken, err := s.takeOver(ctx, conn, ended)
-		if err != nil {
-			return items, err
-		}
 		items = again
-		for _, it := range ended {
-			if c, won := taken[name{it.Op.key, it.Op.token}]; won {
-				it.Op.claim = c
-				it.Finish(nil)
-			} else { // somebody was quicker: see how it stands now
-				items = append(items, it)
+		if len(ended) > 0 {
+			taken, err := s.takeOver(ctx, conn, ended)
+			if err != nil {
+				return slices.Concat(again, ended), err
+			}
+			for _, it := range ended {
+				if c, got := taken[it.Op.name()]; got {
+					it.Op.claim = c
+					it.Finish(nil)
+				} else { // somebody was quicker: see how it stands now
+					items = append(items, it)
+				}
 			}
 		}
 		if len(items) == 0 {
@@ -159,25 +172,16 @@ func (r row) verdict(t store.Token) store.Claim {
 	}
 }
 
-func (s *Store) insertAndLook(ctx context.Context, conn *pgxpool.Conn, items []*item) (map[string]row, error) {
+// insert returns the claims that were won.
+func (s *Store) insert(ctx context.Context, conn *pgxpool.Conn, items []*item) (map[name]bool, error) {
 	keys, tokens := columns(items)
-	b := &pgx.Batch{}
-	b.Queue(patienceSQL, strconv.FormatInt(max(1, s.o.Timeout.Milliseconds()/4), 10)+"ms")
-	b.Queue(s.sql(insertSQL), keys, tokens, s.o.Lease.Seconds(), s.o.Hold)
-	b.Queue(s.sql(lookSQL), keys)
-	answers := conn.SendBatch(ctx, b)
-	found, err := look(answers)
-	// The commit's own error comes last: without it nothing is won.
-	return found, errors.Join(err, answers.Close())
+	patience := strconv.FormatInt(max(1, s.o.Timeout.Milliseconds()/4), 10) + "ms"
+	return names(conn.Query(ctx, s.sql(insertSQL), keys, tokens, s.o.Lease.Seconds(), s.o.Hold, patience))
 }
 
-func look(answers pgx.BatchResults) (map[string]row, error) {
-	for range 2 { // the patience, the insert
-		if _, err := answers.Exec(); err != nil {
-			return nil, err
-		}
-	}
-	rows, err := answers.Query()
+func (s *Store) find(ctx context.Context, conn *pgxpool.Conn, items []*item) (map[string]row, error) {
+	keys, _ := columns(items)
+	rows, err := conn.Query(ctx, s.sql(lookSQL), keys)
 	if err != nil {
 		return nil, err
 	}

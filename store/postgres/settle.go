@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -102,7 +103,7 @@ func (s *Store) settle(ctx context.Context, conn *pgxpool.Conn, items []*item, s
 // lostUnless the claim was found, or may have been settled by this operation
 // itself, in a try whose answer got lost.
 func lostUnless(mine map[name]bool, it *item) error {
-	if mine[name{it.Op.key, it.Op.token}] || it.Doubtful {
+	if mine[it.Op.name()] || it.Doubtful {
 		return nil
 	}
 	return store.ErrLost
@@ -116,23 +117,27 @@ func (s *Store) Complete(ctx context.Context, key string, t store.Token, status 
 	return s.ask(ctx, s.completions, &op{key: key, token: t, status: status})
 }
 
-const completeSQL = mineSQL + `
+// Of the rows that it changes nobody else waits for more than one: takeovers
+// skip what is locked, a late completion is alone, and the handler lets no
+// renewal of a claim run beside its settlement. So they need not be locked in
+// order first, which would cost half as much again.
+const completeSQL = `
 UPDATE {table} AS e
 SET lease_until = NULL,
   token = NULL,
   hold = false,
   completed_at = now(),
-  status = ($3::int[])[mine.place::int]
-FROM mine
-WHERE e.key = mine.key
-RETURNING mine.key, mine.token`
+  status = ran.status
+FROM unnest($1::text[], $2::text[]::uuid[], $3::int[]) AS ran (key, token, status)
+WHERE e.key = ran.key
+  AND e.token = ran.token
+RETURNING ran.key, ran.token`
 
-// A transaction of its own, so that its locks too are taken in order.
+// One at a time, so that it holds no lock while it waits for another: it is at
+// somebody else's row.
 const recordSQL = `
 INSERT INTO {table} AS e (key, completed_at, status)
-SELECT DISTINCT ON (key) key, now(), status
-FROM unnest($1::text[], $2::int[]) AS ran (key, status)
-ORDER BY key
+VALUES ($1, now(), $2)
 ON CONFLICT (key) DO UPDATE
 SET lease_until = NULL,
   token = NULL,
@@ -151,23 +156,17 @@ func (s *Store) completeAll(ctx context.Context, conn *pgxpool.Conn, items []*it
 	if err != nil {
 		return items, err
 	}
-	var late []*item
-	keys, statuses = nil, nil
-	for _, it := range items {
-		if mine[name{it.Op.key, it.Op.token}] {
+	late := slices.DeleteFunc(items, func(it *item) bool {
+		if mine[it.Op.name()] {
 			it.Finish(nil)
-			continue
+			return true
 		}
-		late = append(late, it)
-		keys, statuses = append(keys, it.Op.key), append(statuses, it.Op.status)
-	}
-	if len(late) == 0 {
-		return nil, nil
-	}
-	if _, err := conn.Exec(ctx, s.sql(recordSQL), keys, statuses); err != nil {
-		return late, fmt.Errorf("recording a late completion: %w", err)
-	}
-	for _, it := range late {
+		return false
+	})
+	for i, it := range late {
+		if _, err := conn.Exec(ctx, s.sql(recordSQL), it.Op.key, it.Op.status); err != nil {
+			return late[i:], fmt.Errorf("recording a late completion: %w", err)
+		}
 		it.Finish(lostUnless(mine, it))
 	}
 	return nil, nil

@@ -27,6 +27,8 @@ type Store struct {
 	table string // quoted
 	pool  *pgxpool.Pool
 
+	errTimeout error // of an operation whose time is up
+
 	claims, renewals, completions, releases, ends *lane
 }
 
@@ -67,7 +69,8 @@ func Open(rawURL string, o store.Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the database's pool: %w", err)
 	}
-	s := &Store{o: o, table: table, pool: pool}
+	s := &Store{o: o, table: table, pool: pool,
+		errTimeout: fmt.Errorf("the database did not answer within %v: %w", o.Timeout, context.DeadlineExceeded)}
 	s.claims = s.newLane(s.claimAll)
 	s.renewals = s.newLane(s.renewAll)
 	s.completions = s.newLane(s.completeAll)

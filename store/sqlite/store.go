@@ -31,6 +31,8 @@ type Store struct {
 	writer  *writer
 	queue   *batch.Queue[work]
 	busy    atomic.Int32 // 1 while the writer is at work
+
+	errTimeout error // of an operation whose time is up
 }
 
 const maxReaders = 2
@@ -49,13 +51,14 @@ func Open(rawURL string, o store.Options) (*Store, error) {
 	if err := checkFile(path); err != nil {
 		return nil, err
 	}
-	s := &Store{o: o, replace: strings.NewReplacer(
+	s := &Store{o: o, errTimeout: fmt.Errorf("the database file did not answer within %v: %w", o.Timeout, context.DeadlineExceeded)}
+	s.replace = strings.NewReplacer(
 		"{table}", quote(o.Table),
 		"{table_first_seen}", quote(o.Table+"_first_seen"),
 		"{table_held}", quote(o.Table+"_held"),
 		"{now}", clock,
 		"{seen}", seen,
-	)}
+	)
 	// FULL: a settlement is on the disk before the answer goes out.
 	dsn := fmt.Sprintf("file:%s?_busy_timeout=%d&_journal_mode=WAL&_synchronous=FULL",
 		(&url.URL{Path: path}).EscapedPath(), o.Timeout.Milliseconds())

@@ -20,8 +20,7 @@ type work func(w *writer) error
 
 // write puts work into the next transaction and waits for its commit.
 func (s *Store) write(ctx context.Context, do work) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.o.Timeout,
-		fmt.Errorf("the database file did not answer within %v: %w", s.o.Timeout, context.DeadlineExceeded))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.o.Timeout, s.errTimeout)
 	defer cancel()
 	return s.queue.Do(ctx, do)
 }
