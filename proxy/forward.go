@@ -28,11 +28,17 @@ func (h *Handler) forward(d *delivery, fixed Outcome) (sent bool) {
 	a.fixed = fixed
 	// Never cancelled by the sender's leaving; yet cancellable, because
 	// httputil falls back to the connection's own notice otherwise.
-	ctx, cancel := context.WithCancel(context.WithoutCancel(d.r.Context()))
-	defer cancel()
+	ctx, cancel := context.WithCancel(context.WithValue(context.WithoutCancel(d.r.Context()), attemptKey{}, a))
+	a.cancel = cancel
+	defer func() {
+		if !a.runsOn {
+			cancel()
+		}
+	}()
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: a.gotConn, WroteRequest: a.taken})
 	keepContentType(d.w)
 	defer flushBroken(d.w)
-	h.deliveries.ServeHTTP(d.w, d.r.WithContext(context.WithValue(ctx, attemptKey{}, a)))
+	h.deliveries.ServeHTTP(d.w, d.r.WithContext(ctx))
 	return !a.notRenewed.Load()
 }
 
@@ -130,11 +136,6 @@ var errUpstreamTimeout = errors.New("the application did not answer within UPSTR
 // roundTrip is the upstream call. It lives on its own; the delivery waits for
 // it up to UpstreamTimeout.
 func (a *attempt) roundTrip(r *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
-	r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn:      a.gotConn,
-		WroteRequest: a.taken,
-	}))
 	answers := make(chan upstreamAnswer, 1)
 	begun := time.Now()
 	go func() {
@@ -146,19 +147,19 @@ func (a *attempt) roundTrip(r *http.Request) (*http.Response, error) {
 	defer timeout.Stop()
 	select {
 	case got := <-answers:
-		return got.take(cancel)
+		return got.response, got.err
 	case <-timeout.C:
 	}
 	if a.key == "" || !a.sent() {
-		cancel()
+		a.cancel()
 		if got := <-answers; got.err == nil {
-			return got.take(cancel)
+			return got.response, nil
 		}
 		return nil, errUpstreamTimeout
 	}
 	a.runsOn = true
 	a.h.open.begin()
-	go a.runOn(answers, cancel)
+	go a.runOn(answers)
 	return nil, errUpstreamTimeout
 }
 
@@ -169,38 +170,18 @@ var errNoAnswer = errors.New("the application sent a status below 200, which is 
 func (got upstreamAnswer) final() upstreamAnswer {
 	if got.err == nil && got.response.StatusCode < http.StatusOK {
 		got.response.Body.Close()
-		got.err = errNoAnswer
+		got = upstreamAnswer{nil, errNoAnswer}
 	}
 	return got
-}
-
-// take hands the answer on; cancel is called when its body is done with.
-func (got upstreamAnswer) take(cancel context.CancelFunc) (*http.Response, error) {
-	if got.err != nil {
-		cancel()
-		return nil, got.err
-	}
-	got.response.Body = &cancelBody{got.response.Body, cancel}
-	return got.response, nil
-}
-
-type cancelBody struct {
-	io.ReadCloser
-	cancel context.CancelFunc
-}
-
-func (b *cancelBody) Close() error {
-	defer b.cancel()
-	return b.ReadCloser.Close()
 }
 
 // runOn waits for the late answer of a delivery that was answered 504, for one
 // more UpstreamTimeout; the lease is renewed meanwhile, so a retry is in
 // flight and no second run.
-func (a *attempt) runOn(answers <-chan upstreamAnswer, cancel context.CancelFunc) {
+func (a *attempt) runOn(answers <-chan upstreamAnswer) {
 	defer a.h.open.end()
-	defer cancel()
-	patience := time.AfterFunc(a.h.UpstreamTimeout, cancel)
+	defer a.cancel()
+	patience := time.AfterFunc(a.h.UpstreamTimeout, a.cancel)
 	defer patience.Stop()
 	got := <-answers
 	log := a.h.Log.With("webhook", a.hook.Name, "key", a.key)
@@ -312,6 +293,9 @@ func (a *attempt) impatient(body io.Closer) *time.Timer {
 
 // notAccepted says whether a 2xx is no acceptance of the event.
 func (a *attempt) notAccepted(response *http.Response) bool {
+	if len(a.hook.NotAccepted) == 0 && !a.h.N8N {
+		return false
+	}
 	mediaType, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	for _, refused := range a.hook.NotAccepted {
 		if strings.EqualFold(mediaType, refused) {

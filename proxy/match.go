@@ -87,9 +87,13 @@ func (h *Handler) match(r *http.Request) (hook *Webhook, rest string, misspelt b
 			hook, rest = w, left
 		}
 	}
-	folded, alternative := fold(rawPath), fold(withoutAuthority(rawPath))
 	if hook != nil && !hook.subtree() {
 		return hook, "", false
+	}
+	folded := fold(rawPath)
+	alternative := folded
+	if after := withoutAuthority(rawPath); after != rawPath {
+		alternative = fold(after)
 	}
 	for _, w := range h.Webhooks {
 		if w != hook && (w.covers(folded) || w.covers(alternative)) && (hook == nil || len(w.Path) > len(hook.Path)) {
