@@ -43,13 +43,17 @@ func eventually(t testing.TB, what string, ok func() bool) {
 
 // transcript is what a program has written so far.
 type transcript struct {
-	mu   sync.Mutex
-	text bytes.Buffer
+	mu    sync.Mutex
+	text  bytes.Buffer
+	limit int // keep no more bytes than about this; 0: keep all
 }
 
 func (w *transcript) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.limit > 0 && w.text.Len() > w.limit {
+		return len(p), nil
+	}
 	return w.text.Write(p)
 }
 
@@ -323,7 +327,12 @@ func launch(t testing.TB, environ []string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{serving: serving{log: &transcript{}, ended: make(chan int, 1), cancel: func() {}}, cmd: exec.Command(path)}
+	return launchFrom(t, path, environ, 0)
+}
+
+func launchFrom(t testing.TB, path string, environ []string, logLimit int) *process {
+	t.Helper()
+	p := &process{serving: serving{log: &transcript{limit: logLimit}, ended: make(chan int, 1), cancel: func() {}}, cmd: exec.Command(path)}
 	p.cmd.Env, p.cmd.Stderr, p.cmd.Dir = environ, p.log, t.TempDir()
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -357,6 +366,13 @@ func (p *process) signal(t testing.TB, s syscall.Signal) {
 }
 
 func TestMain(m *testing.M) {
+	if name := os.Getenv(roleVariable); name != "" {
+		if err := play(name); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	var err error
 	if buildDir, err = os.MkdirTemp("", "hookonce-test-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
