@@ -34,6 +34,7 @@ type server struct {
 	metrics  *metrics.Metrics
 	handler  *proxy.Handler
 	stopping atomic.Bool
+	prepared atomic.Bool // the schema has been accepted
 	storeUp  atomic.Bool
 	tried    chan struct{} // closed when the store has been tried once
 	fatal    chan error    // what ends serving at once: at most one is read
@@ -78,7 +79,7 @@ func (p *program) serveWith(ctx context.Context, config *Config) (err error) {
 
 	s.handler = proxy.New(proxy.Config{
 		Upstream: config.upstream, N8N: config.UpstreamProfile == "n8n", Webhooks: hooks,
-		Store: s.db, Metrics: s.metrics, Log: log, Now: time.Now, Transport: proxy.NewTransport(),
+		Store: preparedStore{s.db, &s.prepared}, Metrics: s.metrics, Log: log, Now: time.Now, Transport: proxy.NewTransport(),
 		Lease: config.Lease, InFlightWait: config.InFlightWait, UpstreamTimeout: config.UpstreamTimeout,
 		ReadTimeout: config.ReadTimeout, MaxBody: int64(config.MaxBody), MaxBuffered: int64(config.MaxBuffered),
 		Observe: observe, Hold: storeConfig.OnUnknown == "hold", ForwardOnStoreError: config.OnStoreError == "forward",
@@ -208,6 +209,22 @@ func (s *server) summary() string {
 	return text
 }
 
+// preparedStore claims nothing before the schema has been accepted: in a table
+// that was refused a claim might work all the same.
+type preparedStore struct {
+	database
+	prepared *atomic.Bool
+}
+
+var errNotPrepared = errors.New("the store is not ready, the log has said why")
+
+func (s preparedStore) Claim(ctx context.Context, key string, t store.Token) (store.Claim, error) {
+	if !s.prepared.Load() {
+		return store.Claim{}, errNotPrepared
+	}
+	return s.database.Claim(ctx, key, t)
+}
+
 // How often the store is looked after.
 const (
 	storeRetry = time.Second     // while it is down
@@ -245,6 +262,7 @@ func (s *server) keepStore(ctx context.Context) {
 		first = false
 	}
 	s.log.Info("the store is ready")
+	s.prepared.Store(true)
 	s.storeUp.Store(true)
 	if first {
 		close(s.tried)

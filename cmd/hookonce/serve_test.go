@@ -199,6 +199,26 @@ func TestOldSchemaIsSaidWhereTheDatabaseAnswersLater(t *testing.T) {
 	wantAnswer(t, s.deliver(t, `{"id":"evt_A"}`), http.StatusOK, "forwarded")
 }
 
+func TestNothingIsClaimedInATableThatWasRefused(t *testing.T) {
+	server := pgtest.StartOwn(t)
+	database := server.Database(t)
+	if code, _, stderr := command(t, []string{"DATABASE_URL=" + database}, "", "migrate"); code != exitOK {
+		t.Fatal(stderr)
+	}
+	// Claims would work in it, all the same.
+	server.Exec(t, database, "ALTER TABLE processed_events DROP answer; COMMENT ON TABLE processed_events IS NULL")
+	server.Stop(t)
+	app := newApplication(t, nil)
+	s := serve(t, serveEnv(app.URL, database, "STORE_TIMEOUT=1s"))
+	eventually(t, "the first try is over", func() bool { return strings.Contains(s.log.String(), "the store is not ready") })
+	server.Run(t)
+	eventually(t, "the log says what is wrong", func() bool { return strings.Contains(s.log.String(), "another EVENTS_TABLE") })
+	wantAnswer(t, s.deliver(t, `{"id":"evt_A"}`), http.StatusServiceUnavailable, "store_unavailable")
+	if runs := app.seen(); len(runs) != 0 {
+		t.Errorf("reached the application: %v", runs)
+	}
+}
+
 func TestOldSchemaEndsServingAtTheStart(t *testing.T) {
 	eachStore(t, func(t *testing.T, database string) {
 		s := start(t, serveEnv("http://127.0.0.1:1", database, "AUTO_MIGRATE=false"))
