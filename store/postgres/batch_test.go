@@ -114,16 +114,20 @@ func TestDuplicatesWriteNothing(t *testing.T) {
 	if err := s.Complete(t.Context(), "done", done, 200); err != nil {
 		t.Fatal(err)
 	}
-	storm := func() {
+	claim := func(i int) {
+		if c, err := s.Claim(t.Context(), []string{"done", "live"}[i%2], store.NewToken()); err != nil || c.Won {
+			t.Error(c, err)
+		}
+	}
+	storm := func() { // in a storm claims look first, else they insert first
 		var wg sync.WaitGroup
 		for i := range 400 {
-			wg.Go(func() {
-				if c, err := s.Claim(t.Context(), []string{"done", "live"}[i%2], store.NewToken()); err != nil || c.Won {
-					t.Error(c, err)
-				}
-			})
+			wg.Go(func() { claim(i) })
 		}
 		wg.Wait()
+		for i := range 10 {
+			claim(i)
+		}
 	}
 	look := func() (rows []below) {
 		for _, key := range []string{"done", "live"} {
@@ -143,6 +147,52 @@ func TestDuplicatesWriteNothing(t *testing.T) {
 	storm()
 	if diff := cmp.Diff(before, look()); diff != "" {
 		t.Errorf("duplicates wrote (-before +after):\n%s", diff)
+	}
+}
+
+// In a storm of duplicates claims look before they insert: whoever is new, or
+// whose row has gone, must not notice.
+func TestNewEventsInAStormOfDuplicatesAreWonOnce(t *testing.T) {
+	o := storetest.Options()
+	var largest atomic.Int64
+	o.ObserveBatch = func(size int) { largest.Store(max(largest.Load(), int64(size))) }
+	s := open(t, pgtest.Start(t).Database(t)+"&pool_max_conns=1", o)
+	for i := range 50 {
+		key, token := fmt.Sprint("done:", i), store.NewToken()
+		if _, err := s.Claim(t.Context(), key, token); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Complete(t.Context(), key, token, 200); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for round := range 20 {
+		var won, known atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 200 {
+			wg.Go(func() {
+				key := fmt.Sprint("done:", i%50)
+				if i%10 == 0 { // twice each
+					key = fmt.Sprintf("new:%d:%d", round, i/20)
+				}
+				c, err := s.Claim(t.Context(), key, store.NewToken())
+				switch {
+				case err != nil:
+					t.Error(err)
+				case c.Won && i%10 == 0:
+					won.Add(1)
+				case c.State == store.Done && i%10 != 0:
+					known.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if won.Load() != 10 || known.Load() != 180 {
+			t.Errorf("round %d: %d won, %d known, want 10 and 180", round, won.Load(), known.Load())
+		}
+	}
+	if largest.Load() < 8 {
+		t.Errorf("the largest batch had %d claims: no storm", largest.Load())
 	}
 }
 

@@ -74,63 +74,31 @@ FROM ended
 WHERE e.key = ended.key
 RETURNING e.key, e.token, e.attempts, e.prior, ended.ran_out`
 
-// claimAll decides a batch of claims: insert; of those whose key was there
-// already look how it stands; take over, for the rare rest. Whoever lost a row
-// in between begins anew.
+// A batch of so many claims, most of which found their key there, is a storm of
+// duplicates: the next batch looks before it inserts.
+const stormSize = 8
+
+// claimAll decides a batch of claims: insert, and look how it stands with those
+// whose key was there already. Whoever lost a row in between begins anew.
 func (s *Store) claimAll(ctx context.Context, conn *pgxpool.Conn, items []*item) ([]*item, error) {
+	asked := len(items)
 	if s.o.ObserveBatch != nil {
-		s.o.ObserveBatch(len(items))
+		s.o.ObserveBatch(asked)
 	}
-	for range 4 {
-		won, err := s.insert(ctx, conn, items)
-		if err != nil {
+	var err error
+	for try := range 4 {
+		if try > 0 || !s.storm.Load() {
+			items, err = s.insert(ctx, conn, items)
+		}
+		lost := len(items)
+		if err == nil && lost > 0 {
+			items, err = s.answerLost(ctx, conn, items)
+		}
+		if try == 0 {
+			s.storm.Store(asked >= stormSize && lost-len(items) > asked/2)
+		}
+		if err != nil || len(items) == 0 {
 			return items, err
-		}
-		items = slices.DeleteFunc(items, func(it *item) bool {
-			if !won[it.Op.name()] {
-				return false
-			}
-			it.Op.claim = store.Claim{Won: true, Attempt: 1, Prior: store.PriorNone}
-			it.Finish(nil)
-			return true
-		})
-		if len(items) == 0 {
-			return nil, nil
-		}
-		rows, err := s.find(ctx, conn, items)
-		if err != nil {
-			return items, err
-		}
-		var ended, again []*item
-		for _, it := range items {
-			row, there := rows[it.Op.key]
-			switch {
-			case !there: // released between the two statements
-				again = append(again, it)
-			case row.ended(it.Op.token):
-				ended = append(ended, it)
-			default:
-				it.Op.claim = row.verdict(it.Op.token)
-				it.Finish(nil)
-			}
-		}
-		items = again
-		if len(ended) > 0 {
-			taken, err := s.takeOver(ctx, conn, ended)
-			if err != nil {
-				return slices.Concat(again, ended), err
-			}
-			for _, it := range ended {
-				if c, got := taken[it.Op.name()]; got {
-					it.Op.claim = c
-					it.Finish(nil)
-				} else { // somebody was quicker: see how it stands now
-					items = append(items, it)
-				}
-			}
-		}
-		if len(items) == 0 {
-			return nil, nil
 		}
 	}
 	// It changes hands quicker than anybody can ask: somebody has it, not we.
@@ -139,6 +107,64 @@ func (s *Store) claimAll(ctx context.Context, conn *pgxpool.Conn, items []*item)
 		it.Finish(nil)
 	}
 	return nil, nil
+}
+
+// insert finishes the claims that it wins, and returns the others.
+func (s *Store) insert(ctx context.Context, conn *pgxpool.Conn, items []*item) ([]*item, error) {
+	keys, tokens := columns(items)
+	patience := strconv.FormatInt(max(1, s.o.Timeout.Milliseconds()/4), 10) + "ms"
+	won, err := names(conn.Query(ctx, s.sql(insertSQL), keys, tokens, s.o.Lease.Seconds(), s.o.Hold, patience))
+	if err != nil {
+		return items, err
+	}
+	return slices.DeleteFunc(items, func(it *item) bool {
+		if !won[it.Op.name()] {
+			return false
+		}
+		it.Op.claim = store.Claim{Won: true, Attempt: 1, Prior: store.PriorNone}
+		it.Finish(nil)
+		return true
+	}), nil
+}
+
+// answerLost looks how it stands with keys that are there already, takes over
+// those whose lease has ended, and returns the claims whose row has gone or
+// changed hands meanwhile.
+func (s *Store) answerLost(ctx context.Context, conn *pgxpool.Conn, items []*item) ([]*item, error) {
+	rows, err := s.find(ctx, conn, items)
+	if err != nil {
+		return items, err
+	}
+	var ended, again []*item
+	for _, it := range items {
+		row, there := rows[it.Op.key]
+		switch {
+		case !there:
+			again = append(again, it)
+		case row.ended(it.Op.token):
+			ended = append(ended, it)
+		default:
+			it.Op.claim = row.verdict(it.Op.token)
+			it.Finish(nil)
+		}
+	}
+	if len(ended) == 0 {
+		return again, nil
+	}
+	taken, err := s.takeOver(ctx, conn, ended)
+	if err != nil {
+		return slices.Concat(again, ended), err
+	}
+	for _, it := range ended {
+		c, won := taken[it.Op.name()]
+		if !won { // somebody was quicker: see how it stands now
+			again = append(again, it)
+			continue
+		}
+		it.Op.claim = c
+		it.Finish(nil)
+	}
+	return again, nil
 }
 
 // row is what a claim has to know of one.
@@ -170,13 +196,6 @@ func (r row) verdict(t store.Token) store.Claim {
 	default:
 		return store.Claim{State: store.Held}
 	}
-}
-
-// insert returns the claims that were won.
-func (s *Store) insert(ctx context.Context, conn *pgxpool.Conn, items []*item) (map[name]bool, error) {
-	keys, tokens := columns(items)
-	patience := strconv.FormatInt(max(1, s.o.Timeout.Milliseconds()/4), 10) + "ms"
-	return names(conn.Query(ctx, s.sql(insertSQL), keys, tokens, s.o.Lease.Seconds(), s.o.Hold, patience))
 }
 
 func (s *Store) find(ctx context.Context, conn *pgxpool.Conn, items []*item) (map[string]row, error) {

@@ -149,6 +149,34 @@ func TestKeyThatSomebodyHoldsUncommittedDoesNotHoldUpOthers(t *testing.T) {
 	}
 }
 
+func TestTakeoverDoesNotWaitForARowThatSomebodyIsAt(t *testing.T) {
+	url := pgtest.Start(t).Database(t)
+	s, db := open(t, url, storetest.Options()), raw(t, url)
+	token := store.NewToken()
+	if _, err := s.Claim(t.Context(), "evt:1", token); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.EndLease(t.Context(), "evt:1", token); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT FROM processed_events FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := s.Claim(t.Context(), "evt:1", store.NewToken()); err != nil || c.Won || c.State != store.InFlight {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := s.Claim(t.Context(), "evt:1", store.NewToken()); err != nil || !c.Won || c.Prior != store.PriorUnknown {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
 func TestUncertainClaimIsFoundUnderItsToken(t *testing.T) {
 	server := pgtest.StartOwn(t)
 	url := server.Database(t)

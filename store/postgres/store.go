@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,7 +28,8 @@ type Store struct {
 	table string // quoted
 	pool  *pgxpool.Pool
 
-	errTimeout error // of an operation whose time is up
+	errTimeout error       // of an operation whose time is up
+	storm      atomic.Bool // most claims are duplicates at present
 
 	claims, renewals, completions, releases, ends *lane
 }
