@@ -92,14 +92,22 @@ func newRig(b *testing.B) *rig {
 
 	r := &rig{database: database("")}
 	once := func() *stream { return &stream{} }
+	again := func() *stream { return &stream{ids: 10_000} }
+	for _, hookonce := range []*process{pg, sqlite} { // so that they are duplicates
+		l := &load{target: hookonce.url + "/hook", body: 1 << 10, connections: 128, stream: again()}
+		for l.stream.sent.Load() < 2*l.stream.ids {
+			l.run(b, warmUp)
+		}
+		l.close()
+	}
 	r.contenders = []contender{
 		{direct, upstream + "/hook", once, ""},
 		{bare, role(b, "bare", "UPSTREAM_URL="+upstream) + "/hook", once, ""},
 		{passThrough, pg.url + "/rest", once, ""},
 		{newPostgres, pg.url + "/hook", once, pg.admin},
 		{newSQLite, sqlite.url + "/hook", once, sqlite.admin},
-		{duplicates, pg.url + "/hook", func() *stream { return &stream{ids: 10_000} }, pg.admin},
-		{duplicatesL, sqlite.url + "/hook", func() *stream { return &stream{ids: 10_000} }, sqlite.admin},
+		{duplicates, pg.url + "/hook", again, pg.admin},
+		{duplicatesL, sqlite.url + "/hook", again, sqlite.admin},
 		{oneByOne, single.url + "/hook", once, ""},
 	}
 	return r
