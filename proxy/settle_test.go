@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -305,6 +306,33 @@ func TestLeaseIsRenewedWhileTheUpstreamWorks(t *testing.T) {
 	a := h.begin("evt_1")
 	h.store.await(t, "renew", 3)
 	g.open()
+	await(t, a, "the answer").want(t, http.StatusOK, proxy.Forwarded)
+}
+
+func TestSettlementWaitsForTheRenewalUnderWay(t *testing.T) {
+	h := start(t, func(s *setup) { s.Lease = 90 * time.Millisecond })
+	works, renews := newGate(t), newGate(t)
+	h.upstream.held(works, http.StatusOK)
+	var renewing atomic.Bool
+	h.store.set("renew", func(string) error {
+		renewing.Store(true)
+		<-renews.c
+		renewing.Store(false)
+		return nil
+	}, nil)
+	h.store.set("complete", func(string) error {
+		if renewing.Load() {
+			t.Error("two statements at one row at once")
+		}
+		return nil
+	}, nil)
+	a := h.begin("evt_1")
+	h.store.await(t, "renew", 1)
+	works.open()
+	for h.metric("hookonce_upstream_request_duration_seconds", "code", "2xx") == 0 {
+		runtime.Gosched()
+	}
+	renews.open()
 	await(t, a, "the answer").want(t, http.StatusOK, proxy.Forwarded)
 }
 
