@@ -20,22 +20,20 @@ func (c *Config) logger(w io.Writer) *slog.Logger {
 // maxGathered is how many bytes of log may wait before whoever logs waits, too.
 const maxGathered = 1 << 20
 
-// gatherer writes in the background: whatever has come while one write was
-// under way is the next one, and nothing waits for a timer. A line then costs a
-// delivery no system call.
+// gatherer makes one write of what many log at once: who finds nobody at it
+// writes; whatever comes meanwhile is the next write, and nothing waits for a
+// timer. So where it is busy a line costs a delivery no system call.
 type gatherer struct {
 	w       io.Writer
 	mu      sync.Mutex
 	changed sync.Cond
 	waiting []byte
 	writing bool
-	closed  bool
 }
 
 func newGatherer(w io.Writer) *gatherer {
 	g := &gatherer{w: w}
 	g.changed.L = &g.mu
-	go g.run()
 	return g
 }
 
@@ -47,38 +45,50 @@ func (g *gatherer) Write(line []byte) (int, error) {
 		g.changed.Wait()
 	}
 	g.waiting = append(g.waiting, line...)
-	g.changed.Broadcast()
+	if g.writing {
+		return len(line), nil
+	}
+	g.writing = true
+	if g.write(nil); len(g.waiting) > 0 {
+		go g.writeAll() // who logs a line need not write everybody's
+	} else {
+		g.rest()
+	}
 	return len(line), nil
 }
 
-func (g *gatherer) run() {
-	var lines []byte
+func (g *gatherer) writeAll() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for {
-		for len(g.waiting) == 0 {
-			if g.closed {
-				return
-			}
-			g.changed.Wait()
-		}
-		lines, g.waiting = g.waiting, lines[:0]
-		g.writing = true
-		g.mu.Unlock()
-		g.w.Write(lines) //nolint:errcheck // there is nowhere to say that the log cannot be written
-		g.mu.Lock()
-		g.writing = false
-		g.changed.Broadcast()
+	var spare []byte
+	for len(g.waiting) > 0 {
+		spare = g.write(spare)
 	}
+	g.rest()
+}
+
+// write writes what is waiting, with the lock open meanwhile, and returns its
+// buffer; what comes then waits in the spare one.
+func (g *gatherer) write(spare []byte) []byte {
+	lines := g.waiting
+	g.waiting = spare[:0]
+	g.mu.Unlock()
+	g.w.Write(lines) //nolint:errcheck // there is nowhere to say that the log cannot be written
+	g.mu.Lock()
+	g.changed.Broadcast()
+	return lines
+}
+
+func (g *gatherer) rest() {
+	g.writing = false
+	g.changed.Broadcast()
 }
 
 // Close returns once everything is written.
 func (g *gatherer) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.closed = true
-	g.changed.Broadcast()
-	for g.writing || len(g.waiting) > 0 {
+	for g.writing {
 		g.changed.Wait()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -30,8 +31,8 @@ type (
 const (
 	defaultBatchSize = 256
 
-	// Few operations go at once, each with a commit of its own.
-	flightsPerLane = 4
+	// Where operations come one by one: so many need not wait for each other.
+	flightsPerLane = 2
 )
 
 // newLane returns a lane whose batches are run by run, which returns the items
@@ -58,10 +59,15 @@ func (s *Store) newLane(run func(context.Context, *pgxpool.Conn, []*item) ([]*it
 		if len(items) == 0 {
 			return
 		}
+		// Not by the context: pgx would start a goroutine to watch it.
+		deadline, _ := ctx.Deadline()
+		wire := conn.Conn().PgConn().Conn()
+		_ = wire.SetDeadline(deadline)
+		defer func() { _ = wire.SetDeadline(time.Time{}) }()
 		// All replicas lock rows in the order of the keys, so that none waits
 		// for another that waits for it.
 		slices.SortFunc(items, func(a, b *item) int { return strings.Compare(a.Op.key, b.Op.key) })
-		rest, err := run(ctx, conn, items)
+		rest, err := run(context.Background(), conn, items)
 		if err != nil {
 			sortOut(q, rest, s.inspect(conn, err))
 		}

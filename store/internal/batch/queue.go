@@ -62,7 +62,7 @@ type Queue[O any] struct {
 	mu      sync.Mutex
 	waiting []*Item[O]
 	flying  int // flights under way
-	aboard  int // operations on them
+	usual   int // size of a batch, of late
 	closed  bool
 	landed  sync.WaitGroup
 }
@@ -78,8 +78,9 @@ func New[O any](size, flights int, fly func(q *Queue[O], take func() []*Item[O])
 }
 
 // Do queues the operation and returns its answer. A caller whose context ends
-// leaves at once and harms nobody; the error wraps ErrDoubtful if the operation
-// may have been carried out, or may still be.
+// leaves and harms nobody: at once, or when the batch has landed that it runs
+// itself. The error wraps ErrDoubtful if the operation may have been carried
+// out, or may still be.
 func (q *Queue[O]) Do(ctx context.Context, op O) error {
 	select {
 	case q.slots <- struct{}{}:
@@ -88,8 +89,13 @@ func (q *Queue[O]) Do(ctx context.Context, op O) error {
 		return fmt.Errorf("%w: %w", ErrFull, context.Cause(ctx))
 	}
 	it := &Item[O]{Op: op, done: make(chan error, 1)}
-	if !q.add(it) {
-		return ErrClosed
+	switch flies, err := q.add(it); {
+	case err != nil:
+		return err
+	case flies: // a goroutine of its own would only cost time
+		if q.flyOnce() {
+			go q.run()
+		}
 	}
 	select {
 	case err := <-it.done:
@@ -99,26 +105,28 @@ func (q *Queue[O]) Do(ctx context.Context, op O) error {
 	}
 }
 
-func (q *Queue[O]) add(it *Item[O]) bool {
+// add queues the operation; flies says that the caller has to fly.
+func (q *Queue[O]) add(it *Item[O]) (flies bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return false
+		return false, ErrClosed
 	}
 	q.waiting = append(q.waiting, it)
-	if q.flying < q.flights && q.mayFly(q.flying) {
+	if q.mayFly(q.flying) {
 		q.flying++
 		q.landed.Add(1)
-		go q.run()
+		return true, nil
 	}
-	return true
+	return false, nil
 }
 
-// mayFly says whether a flight may go beside so many others. A few operations
-// need not wait for each other; but many go together: a commit costs the
-// database about the same whether one shares it or fifty.
+// mayFly says whether a flight may go beside so many others. Where operations
+// come one by one they need not wait for each other. Where they come in crowds
+// a crowd goes together: its commit costs the database about the same as that
+// of one.
 func (q *Queue[O]) mayFly(others int) bool {
-	return others == 0 || q.aboard < 2*q.flights
+	return others == 0 || others < q.flights && q.usual <= 1
 }
 
 // grown says whether more is waiting than was.
@@ -131,26 +139,27 @@ func (q *Queue[O]) grown(queued *int) bool {
 }
 
 func (q *Queue[O]) run() {
-	defer q.landed.Done()
-	for {
-		for queued := 0; q.grown(&queued); { // whoever is just about to ask goes along
-			runtime.Gosched()
-		}
-		aboard := 0
-		q.fly(func() []*Item[O] {
-			items := q.take()
-			aboard = len(items)
-			return items
-		})
-		q.mu.Lock()
-		q.aboard -= aboard
-		if len(q.waiting) == 0 || !q.mayFly(q.flying-1) {
-			q.flying--
-			q.mu.Unlock()
-			return
-		}
-		q.mu.Unlock()
+	for q.flyOnce() {
 	}
+}
+
+// flyOnce runs one batch, and says whether to fly again.
+func (q *Queue[O]) flyOnce() (again bool) {
+	for queued := 0; q.grown(&queued); { // whoever is just about to ask goes along
+		runtime.Gosched()
+	}
+	landed := false
+	defer func() { // also of a flight that panics: who flies in a handler does not end the process
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if again = landed && len(q.waiting) > 0 && q.mayFly(q.flying-1); !again {
+			q.flying--
+			q.landed.Done()
+		}
+	}()
+	q.fly(q.take)
+	landed = true
+	return
 }
 
 // take hands out the next batch, in the order of arrival; nil if all have left.
@@ -165,7 +174,7 @@ func (q *Queue[O]) take() []*Item[O] {
 			break
 		}
 	}
-	q.aboard += n
+	q.usual = (q.usual + n) / 2
 	items := make([]*Item[O], n)
 	copy(items, q.waiting)
 	rest := copy(q.waiting, q.waiting[n:])

@@ -65,6 +65,13 @@ func (g *gated) do(ctx context.Context, op int) chan error {
 	return answer
 }
 
+// pilot flies, so that those who come after it need not.
+func (g *gated) pilot(t *testing.T) {
+	t.Helper()
+	g.do(t.Context(), 0)
+	expect(t, g.fly(), 0)
+}
+
 func expect(t *testing.T, got []*batch.Item[int], want ...int) {
 	t.Helper()
 	if diff := cmp.Diff(want, ops(got)); diff != "" {
@@ -123,7 +130,7 @@ func TestManyOperationsGoTogether(t *testing.T) {
 			synctest.Wait()
 			select {
 			case g.take <- struct{}{}:
-				t.Fatal("a flight beside a full one, ", when)
+				t.Fatal("a second flight ", when)
 			default:
 			}
 		}
@@ -132,11 +139,11 @@ func TestManyOperationsGoTogether(t *testing.T) {
 		for op := 2; op <= 5; op++ {
 			g.do(t.Context(), op)
 		}
-		expect(t, g.fly(), 2, 3, 4, 5) // few were under way
+		expect(t, g.fly(), 2, 3, 4, 5) // they came one by one before
 		g.land <- finish(nil)          // one of the two, no matter which
 		g.do(t.Context(), 6)
 		g.do(t.Context(), 7)
-		none("as long as it is under way")
+		none("beside the other")
 		g.land <- finish(nil)
 		expect(t, g.fly(), 6, 7)
 		g.land <- finish(nil)
@@ -147,12 +154,14 @@ func TestManyOperationsGoTogether(t *testing.T) {
 func TestWhoLeavesBeforeSendingIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated(10, 1)
+		g.pilot(t)
 		ctx, leave := context.WithCancel(t.Context())
 		one, two := g.do(ctx, 1), g.do(t.Context(), 2)
 		leave()
 		if err := <-one; !errors.Is(err, context.Canceled) || errors.Is(err, batch.ErrDoubtful) {
 			t.Errorf("got %v", err)
 		}
+		g.land <- finish(nil)
 		expect(t, g.fly(), 2)
 		g.land <- finish(nil)
 		if err := <-two; err != nil {
@@ -165,8 +174,10 @@ func TestWhoLeavesBeforeSendingIsNotSent(t *testing.T) {
 func TestWhoLeavesAfterSendingIsInDoubtAndNotSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated(10, 1)
+		g.pilot(t)
 		ctx, leave := context.WithCancel(t.Context())
 		one, two := g.do(ctx, 1), g.do(t.Context(), 2)
+		g.land <- finish(nil)
 		expect(t, g.fly(), 1, 2)
 		leave()
 		if err := <-one; !errors.Is(err, context.Canceled) || !errors.Is(err, batch.ErrDoubtful) {
@@ -243,12 +254,35 @@ func TestAfterAPoisonedBatchEachTravelsAlone(t *testing.T) {
 	})
 }
 
+func TestFlightThatPanicsKeepsNobodyFromFlying(t *testing.T) {
+	panics := true
+	q := batch.New(10, 1, func(_ *batch.Queue[int], take func() []*batch.Item[int]) {
+		items := take()
+		if panics {
+			panic("a fault")
+		}
+		for _, it := range items {
+			it.Finish(nil)
+		}
+	})
+	func() {
+		defer func() { _ = recover() }()
+		_ = q.Do(t.Context(), 1)
+	}()
+	panics = false
+	if err := q.Do(t.Context(), 2); err != nil {
+		t.Error(err)
+	}
+	q.Close()
+}
+
 func TestFullQueueMakesCallersWaitUnderTheirOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated(1, 1)
 		var inside sync.WaitGroup
 		ctx, leave := context.WithCancel(t.Context())
-		for op := range 8 * 128 {
+		g.pilot(t)
+		for op := range 8*128 - 1 {
 			inside.Go(func() { _ = g.Do(ctx, op) })
 		}
 		synctest.Wait()
@@ -260,10 +294,13 @@ func TestFullQueueMakesCallersWaitUnderTheirOwnTime(t *testing.T) {
 		}
 		leave()
 		inside.Wait()
-		if items := g.fly(); len(items) != 0 {
-			t.Errorf("%v were sent although all had left", ops(items))
-		}
 		g.land <- finish(nil)
+		synctest.Wait()
+		select {
+		case g.take <- struct{}{}:
+			t.Errorf("%v were sent although all had left", ops(<-g.took))
+		default:
+		}
 		g.Close()
 	})
 }
