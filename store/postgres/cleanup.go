@@ -22,13 +22,13 @@ SELECT set_config('enable_seqscan', 'off', true),
 
 // The advisory lock lasts as long as the statement's own transaction, so that
 // it needs no session; whoever does not get it deletes nothing. Rows that a
-// claim is at work on are skipped. $2 is where the batch before this one ended:
+// claim is at work on are skipped. (A partition has its own ctids.) $2 is where the batch before this one ended:
 // the index entries of what it deleted need not be walked again.
 const cleanupSQL = `
 WITH turn AS MATERIALIZED (
   SELECT pg_try_advisory_xact_lock(hashtextextended($4::text, 0)) AS mine),
 old AS (
-  SELECT ctid
+  SELECT tableoid, ctid
   FROM {table}
   WHERE (SELECT mine FROM turn)
     AND first_seen < now() - make_interval(secs => $1::float8)
@@ -41,6 +41,7 @@ old AS (
 DELETE FROM {table} AS e
 USING old
 WHERE e.ctid = old.ctid
+  AND e.tableoid = old.tableoid
 RETURNING e.first_seen, e.lease_until IS NOT NULL`
 
 // Cleanup deletes what has been settled for longer than the retention, and what

@@ -2,6 +2,8 @@ package postgres_test
 
 import (
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +28,31 @@ func TestContractWithoutBatches(t *testing.T) {
 		o.BatchSize = 1
 		return opened(t, server.Database(t), o)
 	})
+}
+
+// What one table is too small for can be hash partitions (deploy/performance.md).
+func TestContractOnHashPartitions(t *testing.T) {
+	server := pgtest.Start(t)
+	storetest.Run(t, func(t *testing.T, o store.Options) storetest.Opened {
+		url := server.Database(t)
+		server.Exec(t, url, partitions(t))
+		return opened(t, url, o)
+	})
+}
+
+// partitions are the statements that deploy/performance.md shows.
+func partitions(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile("../../deploy/performance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "```sql\n")
+	sql, _, found := strings.Cut(after, "```")
+	if !found || !strings.Contains(sql, "PARTITION BY HASH") {
+		t.Fatal("deploy/performance.md shows no partitions")
+	}
+	return sql
 }
 
 // open returns a store on that database, migrated.
