@@ -139,8 +139,8 @@ func (a *attempt) settle(kind settlementKind, status int) {
 		a.renewal.Stop()
 	}
 	a.mu.Unlock()
-	a.renewing.Lock() // there will be no other
-	a.renewing.Unlock()
+	a.renewing.Lock() // a renewal that hangs holds the answer up for a STORE_TIMEOUT
+	defer a.renewing.Unlock()
 	a.h.settle(settlement{kind: kind, hook: a.hook.Name, key: a.key, token: a.token, status: status,
 		flight: a.flight, sure: a.claim.Won && !a.notRenewed.Load()})
 }

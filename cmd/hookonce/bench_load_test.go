@@ -39,6 +39,7 @@ func (s *stream) id(b []byte) []byte {
 // It does as little as a sender can, so that what is measured is the others.
 type load struct {
 	target            string // URL
+	outcome           string // that each answer has to have
 	body, connections int
 	stream            *stream
 
@@ -98,6 +99,7 @@ func (l *load) close() {
 // sender is one connection.
 type sender struct {
 	stream  *stream
+	outcome string // what each answer has to have in Hookonce-Outcome
 	conn    net.Conn
 	answers *bufio.Reader
 	mac     hash.Hash
@@ -120,7 +122,7 @@ func (l *load) connect() (*sender, error) {
 	body = append(body, `"}`...)
 	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nStripe-Signature: t=",
 		target.Path, target.Host, len(body))
-	s := &sender{stream: l.stream, conn: conn, answers: bufio.NewReader(conn), mac: hmac.New(sha256.New, []byte(testSecret)), at: len(head)}
+	s := &sender{stream: l.stream, outcome: l.outcome, conn: conn, answers: bufio.NewReader(conn), mac: hmac.New(sha256.New, []byte(testSecret)), at: len(head)}
 	s.request = fmt.Appendf(nil, "%s%010d,v1=%064d\r\n\r\n", head, 0, 0)
 	s.body = len(s.request)
 	s.id = s.body + len(`{"id":"`)
@@ -142,40 +144,42 @@ func (s *sender) send() error {
 	if _, err := s.conn.Write(s.request); err != nil {
 		return err
 	}
-	status, length, err := s.readHeader()
+	length, err := s.readHeader()
 	if err != nil {
 		return err
 	}
 	_, err = s.answers.Discard(length)
 	s.took = append(s.took, time.Since(begun))
-	if err == nil && !bytes.HasPrefix(status, []byte("HTTP/1.1 200 ")) {
-		err = fmt.Errorf("answered %s", status)
-	}
 	return err
 }
 
-// readHeader reads what an answer of known length has before its body; what
-// net/http takes for that would be a good part of all that is measured.
-func (s *sender) readHeader() (status []byte, length int, err error) {
+// readHeader reads what an answer of known length has before its body, and
+// refuses any but the expected one. What net/http takes for that would be a good
+// part of all that is measured.
+func (s *sender) readHeader() (length int, err error) {
 	length = -1
+	var status, outcome string
 	for {
 		line, err := s.answers.ReadSlice('\n')
 		if err != nil {
-			return nil, 0, err
+			return 0, err
 		}
 		line = bytes.TrimRight(line, "\r\n")
-		switch value, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); {
-		case ok:
-			length, err = strconv.Atoi(string(value))
-		case status == nil:
-			status = bytes.Clone(line)
-		case len(line) == 0 && length < 0:
-			err = fmt.Errorf("an answer without its length: %s", status)
-		case len(line) == 0:
-			return status, length, nil
-		}
-		if err != nil {
-			return nil, 0, err
+		name, value, _ := bytes.Cut(line, []byte(": "))
+		switch {
+		case status == "":
+			status = string(line)
+		case string(name) == "Content-Length":
+			if length, err = strconv.Atoi(string(value)); err != nil {
+				return 0, err
+			}
+		case string(name) == "Hookonce-Outcome":
+			outcome = string(value)
+		case len(line) > 0:
+		case length < 0 || status != "HTTP/1.1 200 OK" || s.outcome != "" && outcome != s.outcome:
+			return 0, fmt.Errorf("answered %q with outcome %q and length %d, want 200 and %q", status, outcome, length, s.outcome)
+		default:
+			return length, nil
 		}
 	}
 }

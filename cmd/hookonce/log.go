@@ -20,9 +20,11 @@ func (c *Config) logger(w io.Writer) *slog.Logger {
 // maxGathered is how many bytes of log may wait before whoever logs waits, too.
 const maxGathered = 1 << 20
 
-// gatherer makes one write of what many log at once: who finds nobody at it
-// writes; whatever comes meanwhile is the next write, and nothing waits for a
-// timer. So where it is busy a line costs a delivery no system call.
+// gatherer writes in the background: whatever comes while one write is under
+// way is the next one, and nothing waits for a timer. A line then costs a
+// delivery no system call. (slog holds a lock while it hands a line over: who
+// wrote there would keep all others from logging.) A process that is killed
+// loses the lines that wait.
 type gatherer struct {
 	w       io.Writer
 	mu      sync.Mutex
@@ -45,41 +47,24 @@ func (g *gatherer) Write(line []byte) (int, error) {
 		g.changed.Wait()
 	}
 	g.waiting = append(g.waiting, line...)
-	if g.writing {
-		return len(line), nil
-	}
-	g.writing = true
-	if g.write(nil); len(g.waiting) > 0 {
-		go g.writeAll() // who logs a line need not write everybody's
-	} else {
-		g.rest()
+	if !g.writing {
+		g.writing = true
+		go g.write()
 	}
 	return len(line), nil
 }
 
-func (g *gatherer) writeAll() {
+func (g *gatherer) write() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var spare []byte
+	var lines []byte
 	for len(g.waiting) > 0 {
-		spare = g.write(spare)
+		lines, g.waiting = g.waiting, lines[:0]
+		g.mu.Unlock()
+		g.w.Write(lines) //nolint:errcheck // there is nowhere to say that the log cannot be written
+		g.mu.Lock()
+		g.changed.Broadcast()
 	}
-	g.rest()
-}
-
-// write writes what is waiting, with the lock open meanwhile, and returns its
-// buffer; what comes then waits in the spare one.
-func (g *gatherer) write(spare []byte) []byte {
-	lines := g.waiting
-	g.waiting = spare[:0]
-	g.mu.Unlock()
-	g.w.Write(lines) //nolint:errcheck // there is nowhere to say that the log cannot be written
-	g.mu.Lock()
-	g.changed.Broadcast()
-	return lines
-}
-
-func (g *gatherer) rest() {
 	g.writing = false
 	g.changed.Broadcast()
 }

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -74,7 +75,7 @@ func (p *program) serveWith(ctx context.Context, config *Config) (err error) {
 		return err
 	}
 	defer closeSoon(s.db)
-	limitMemory(config)
+	p.limitMemory(config)
 	stdlog.SetOutput(io.Discard) // net/http writes bytes of answers to it
 
 	s.handler = proxy.New(proxy.Config{
@@ -209,8 +210,8 @@ func (s *server) summary() string {
 	return text
 }
 
-// preparedStore claims nothing before the schema has been accepted: in a table
-// that was refused a claim might work all the same.
+// preparedStore claims and completes nothing before the schema has been
+// accepted: in a table that was refused it might work all the same.
 type preparedStore struct {
 	database
 	prepared *atomic.Bool
@@ -223,6 +224,13 @@ func (s preparedStore) Claim(ctx context.Context, key string, t store.Token) (st
 		return store.Claim{}, errNotPrepared
 	}
 	return s.database.Claim(ctx, key, t)
+}
+
+func (s preparedStore) Complete(ctx context.Context, key string, t store.Token, status int) error {
+	if !s.prepared.Load() {
+		return errNotPrepared
+	}
+	return s.database.Complete(ctx, key, t, status)
 }
 
 // How often the store is looked after.
@@ -347,12 +355,12 @@ func pause(ctx context.Context, d time.Duration) bool {
 // deliveries may and the process needs; GOMEMLIMIT overrides. Below that limit
 // it need not hurry: what lives is a few megabytes, and Go's default of 100 %
 // would collect after every few hundred deliveries. GOGC overrides.
-func limitMemory(c *Config) {
+func (p *program) limitMemory(c *Config) {
 	if debug.SetMemoryLimit(-1) == 1<<63-1 { // nobody has set it
 		debug.SetMemoryLimit(int64(c.MaxBuffered) + 64<<20)
 	}
-	if set := debug.SetGCPercent(200); set != 100 {
-		debug.SetGCPercent(set)
+	if !slices.ContainsFunc(p.environ, func(v string) bool { return strings.HasPrefix(v, "GOGC=") }) {
+		debug.SetGCPercent(200)
 	}
 }
 

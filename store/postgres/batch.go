@@ -63,9 +63,13 @@ func (s *Store) newLane(run func(context.Context, *pgxpool.Conn, []*item) ([]*it
 		deadline, _ := ctx.Deadline()
 		wire := conn.Conn().PgConn().Conn()
 		_ = wire.SetDeadline(deadline)
-		defer func() { _ = wire.SetDeadline(time.Time{}) }()
-		// All replicas lock rows in the order of the keys, so that none waits
-		// for another that waits for it.
+		defer func() {
+			if !conn.Conn().IsClosed() { // pgx has a deadline of its own for closing
+				_ = wire.SetDeadline(time.Time{})
+			}
+		}()
+		// All replicas insert, and lock what they lock in advance, in the order
+		// of the keys, so that none waits for another that waits for it.
 		slices.SortFunc(items, func(a, b *item) int { return strings.Compare(a.Op.key, b.Op.key) })
 		rest, err := run(context.Background(), conn, items)
 		if err != nil {

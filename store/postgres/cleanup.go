@@ -22,8 +22,9 @@ SELECT set_config('enable_seqscan', 'off', true),
 
 // The advisory lock lasts as long as the statement's own transaction, so that
 // it needs no session; whoever does not get it deletes nothing. Rows that a
-// claim is at work on are skipped. (A partition has its own ctids.) $2 is where the batch before this one ended:
+// claim is at work on are skipped. $2 is where the batch before this one ended:
 // the index entries of what it deleted need not be walked again.
+// A partition has ctids of its own, hence tableoid.
 const cleanupSQL = `
 WITH turn AS MATERIALIZED (
   SELECT pg_try_advisory_xact_lock(hashtextextended($4::text, 0)) AS mine),
@@ -46,8 +47,8 @@ RETURNING e.first_seen, e.lease_until IS NOT NULL`
 
 // Cleanup deletes what has been settled for longer than the retention, and what
 // nobody retried for as long since its lease ran out. It works in small
-// batches, as long again at rest as at work, one replica at a time; it never
-// waits for a claim nor lets one wait. Live and held events stay.
+// batches, three times as long at rest as at work, one replica at a time; it
+// never waits for a claim nor lets one wait. Live and held events stay.
 func (s *Store) Cleanup(ctx context.Context, retention time.Duration) (store.Cleaned, error) {
 	var all store.Cleaned
 	for from := time.Unix(0, 0); ; {
@@ -95,7 +96,7 @@ func (s *Store) Cleanup(ctx context.Context, retention time.Duration) (store.Cle
 			return all, nil
 		}
 		select {
-		case <-time.After(time.Since(began)):
+		case <-time.After(3 * time.Since(began)):
 		case <-ctx.Done():
 			return all, context.Cause(ctx)
 		}

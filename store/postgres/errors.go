@@ -108,7 +108,7 @@ func translate(err error) error {
 		return fmt.Errorf("the database role lacks a right (it needs SELECT, INSERT, UPDATE and DELETE on the events table): %w", err)
 	case code == codeReadOnly:
 		return fmt.Errorf("the database is read-only at present: %w", err)
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded), pgconn.Timeout(err):
 		return fmt.Errorf("the database did not answer in time: %w", err)
 	default:
 		return fmt.Errorf("the database: %w", err)

@@ -10,12 +10,12 @@ import (
 	"github.com/hookonce/hookonce/store"
 )
 
-// mineSQL begins every settlement: the rows that still stand under the token
-// named, locked in the order of the keys.
+// mineSQL begins renewals, releases and the ends of leases: the rows that still
+// stand under the token named, locked in the order of the keys.
 const mineSQL = `
 WITH mine AS (
-  SELECT e.key, e.token, e.prior, asked.place
-  FROM unnest($1::text[], $2::text[]::uuid[]) WITH ORDINALITY AS asked (key, token, place)
+  SELECT e.key, e.token, e.prior
+  FROM unnest($1::text[], $2::text[]::uuid[]) AS asked (key, token)
   JOIN {table} AS e ON e.key = asked.key
     AND e.token = asked.token
   ORDER BY e.key
@@ -117,10 +117,11 @@ func (s *Store) Complete(ctx context.Context, key string, t store.Token, status 
 	return s.ask(ctx, s.completions, &op{key: key, token: t, status: status})
 }
 
-// Of the rows that it changes nobody else waits for more than one: takeovers
-// skip what is locked, a late completion is alone, and the handler lets no
-// renewal of a claim run beside its settlement. So they need not be locked in
-// order first, which would cost half as much again.
+// In the ordinary course nobody else waits for more than one of the rows that
+// it changes: takeovers skip what is locked, a late completion is alone, and
+// the handler lets no renewal of a claim run beside its settlement. So they
+// are not locked in order first, which would cost half as much again. After a
+// timeout two may meet all the same: then Postgres ends one, and it is sent again.
 const completeSQL = `
 UPDATE {table} AS e
 SET lease_until = NULL,
@@ -133,8 +134,8 @@ WHERE e.key = ran.key
   AND e.token = ran.token
 RETURNING ran.key, ran.token`
 
-// One at a time, so that it holds no lock while it waits for another: it is at
-// somebody else's row.
+// One at a time, so that it holds no lock while it waits for another: it may be
+// at somebody else's row.
 const recordSQL = `
 INSERT INTO {table} AS e (key, completed_at, status)
 VALUES ($1, now(), $2)
@@ -163,9 +164,19 @@ func (s *Store) completeAll(ctx context.Context, conn *pgxpool.Conn, items []*it
 		}
 		return false
 	})
+	if len(late) == 0 {
+		return nil, nil
+	}
+	rows, err := s.find(ctx, conn, late)
+	if err != nil {
+		return late, err
+	}
 	for i, it := range late {
-		if _, err := conn.Exec(ctx, s.sql(recordSQL), it.Op.key, it.Op.status); err != nil {
-			return late[i:], fmt.Errorf("recording a late completion: %w", err)
+		// Done already where a batch was committed whose answer got lost.
+		if row, there := rows[it.Op.key]; !there || !row.done {
+			if _, err := conn.Exec(ctx, s.sql(recordSQL), it.Op.key, it.Op.status); err != nil {
+				return late[i:], fmt.Errorf("recording a late completion: %w", err)
+			}
 		}
 		it.Finish(lostUnless(mine, it))
 	}

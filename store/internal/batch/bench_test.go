@@ -31,7 +31,7 @@ func BenchmarkQueue(b *testing.B) {
 			}
 		}},
 		{"queue", func(b *testing.B) func() {
-			q := batch.New(256, 4, func(_ *batch.Queue[int], take func() []*batch.Item[int]) {
+			q := batch.New(256, 2, func(_ *batch.Queue[int], take func() []*batch.Item[int]) {
 				for _, it := range take() {
 					it.Finish(nil)
 				}

@@ -2,7 +2,8 @@
 // and one commit (group commit).
 //
 // Nothing waits for a timer: whatever has queued while the batches before it
-// were on their way is the next batch, and a lone operation goes at once.
+// were on their way is the next batch, and operations that come one by one go at
+// once.
 package batch
 
 import (
