@@ -64,6 +64,10 @@ stream() {
 # twice TARGET : one event, sent two times. Where a stream runs, its audit sees that it ran once.
 twice() {
   local once="once?id=evt_$RANDOM&target=$1" answers
+  for _ in $(seq 30); do # the node hears of a new Service a moment after its pods are ready
+    [ "$(provider "once?id=evt_first_$RANDOM&target=$1")" = "0 no answer" ] || break
+    sleep 1
+  done
   answers="$(provider "$once"), $(provider "$once")"
   echo "$answers"
   [ "$answers" = "200 forwarded, 200 duplicate" ] || die "the event did not run once"
