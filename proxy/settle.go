@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -155,7 +156,7 @@ func (s *settler) round() (left int) {
 	failed := 0
 	for i, one := range todo {
 		if failed == 3 {
-			again = append(again, todo[i:]...)
+			again = slices.Concat(todo[i:], again) // those first that had no try
 			break
 		}
 		lost, err := s.h.record(one)

@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"time"
 )
 
 // logger writes to w, as LOG_LEVEL and LOG_FORMAT say.
@@ -69,11 +70,19 @@ func (g *gatherer) write() {
 	g.changed.Broadcast()
 }
 
-// Close returns once everything is written.
+// Close returns once everything is written, or after a second if nobody reads.
 func (g *gatherer) Close() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for g.writing {
-		g.changed.Wait()
+	written := make(chan struct{})
+	go func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for g.writing {
+			g.changed.Wait()
+		}
+		close(written)
+	}()
+	select {
+	case <-written:
+	case <-time.After(time.Second):
 	}
 }

@@ -89,3 +89,14 @@ func TestLogThatNobodyReadsIsBounded(t *testing.T) {
 		g.Close()
 	})
 }
+
+func TestLogThatNobodyReadsDoesNotKeepTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := make(gatedWriter)
+		g := newGatherer(w)
+		fmt.Fprintln(g, "line")
+		synctest.Wait()
+		g.Close() // in the bubble's time: a second
+		<-w
+	})
+}

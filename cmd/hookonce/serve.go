@@ -50,6 +50,7 @@ func (p *program) serve(c *cobra.Command, _ []string) error {
 }
 
 func (p *program) serveWith(ctx context.Context, config *Config) (err error) {
+	signal.Ignore(syscall.SIGPIPE) // a log that nobody reads any more ends nothing
 	lines := newGatherer(p.stderr)
 	defer lines.Close()
 	log := config.logger(lines)

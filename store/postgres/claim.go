@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -112,8 +111,7 @@ func (s *Store) claimAll(ctx context.Context, conn *pgxpool.Conn, items []*item)
 // insert finishes the claims that it wins, and returns the others.
 func (s *Store) insert(ctx context.Context, conn *pgxpool.Conn, items []*item) ([]*item, error) {
 	keys, tokens := columns(items)
-	patience := strconv.FormatInt(max(1, s.o.Timeout.Milliseconds()/4), 10) + "ms"
-	won, err := names(conn.Query(ctx, s.sql(insertSQL), keys, tokens, s.o.Lease.Seconds(), s.o.Hold, patience))
+	won, err := names(conn.Query(ctx, s.sql(insertSQL), keys, tokens, s.o.Lease.Seconds(), s.o.Hold, s.patience))
 	if err != nil {
 		return items, err
 	}

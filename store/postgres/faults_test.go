@@ -177,6 +177,41 @@ func TestTakeoverDoesNotWaitForARowThatSomebodyIsAt(t *testing.T) {
 	}
 }
 
+func TestRowThatSomebodyHoldsDoesNotHoldUpOtherSettlements(t *testing.T) {
+	url := pgtest.Start(t).Database(t) + "&pool_max_conns=1"
+	s, db := open(t, url, shortOptions()), raw(t, url)
+	tokens := make([]store.Token, 20)
+	for i := range tokens {
+		tokens[i] = store.NewToken()
+		if _, err := s.Claim(t.Context(), fmt.Sprint("evt:", i), tokens[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tx, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT FROM processed_events WHERE key = 'evt:0' FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i, token := range tokens {
+		wg.Go(func() {
+			err := s.Complete(t.Context(), fmt.Sprint("evt:", i), token, 200)
+			if i > 0 && err != nil || i == 0 && err == nil {
+				t.Errorf("%d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Complete(t.Context(), "evt:0", tokens[0], 200); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestUncertainClaimIsFoundUnderItsToken(t *testing.T) {
 	server := pgtest.StartOwn(t)
 	url := server.Database(t)

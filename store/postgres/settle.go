@@ -11,13 +11,15 @@ import (
 )
 
 // mineSQL begins renewals, releases and the ends of leases: the rows that still
-// stand under the token named, locked in the order of the keys.
+// stand under the token named, locked in the order of the keys. (What $3 is
+// for is said at insertSQL.)
 const mineSQL = `
 WITH mine AS (
   SELECT e.key, e.token, e.prior
   FROM unnest($1::text[], $2::text[]::uuid[]) AS asked (key, token)
   JOIN {table} AS e ON e.key = asked.key
     AND e.token = asked.token
+  WHERE (SELECT set_config('lock_timeout', $3::text, true)) IS NOT NULL
   ORDER BY e.key
   FOR UPDATE OF e)`
 
@@ -28,7 +30,7 @@ func (s *Store) Renew(ctx context.Context, key string, t store.Token) error {
 
 const renewSQL = mineSQL + `
 UPDATE {table} AS e
-SET lease_until = now() + make_interval(secs => $3::float8)
+SET lease_until = now() + make_interval(secs => $4::float8)
 FROM mine
 WHERE e.key = mine.key
 RETURNING mine.key, mine.token`
@@ -47,7 +49,7 @@ const endSQL = mineSQL + `
 UPDATE {table} AS e
 SET lease_until = now(),
   token = NULL,
-  hold = $3::bool
+  hold = $4::bool
 FROM mine
 WHERE e.key = mine.key
 RETURNING mine.key, mine.token`
@@ -90,7 +92,7 @@ func (s *Store) releaseAll(ctx context.Context, conn *pgxpool.Conn, items []*ite
 // asker's; the others are lost.
 func (s *Store) settle(ctx context.Context, conn *pgxpool.Conn, items []*item, sql string, more ...any) ([]*item, error) {
 	keys, tokens := columns(items)
-	mine, err := names(conn.Query(ctx, s.sql(sql), append([]any{keys, tokens}, more...)...))
+	mine, err := names(conn.Query(ctx, s.sql(sql), append([]any{keys, tokens, s.patience}, more...)...))
 	if err != nil {
 		return items, err
 	}
@@ -129,8 +131,9 @@ SET lease_until = NULL,
   hold = false,
   completed_at = now(),
   status = ran.status
-FROM unnest($1::text[], $2::text[]::uuid[], $3::int[]) AS ran (key, token, status)
-WHERE e.key = ran.key
+FROM unnest($1::text[], $2::text[]::uuid[], $4::int[]) AS ran (key, token, status)
+WHERE (SELECT set_config('lock_timeout', $3::text, true)) IS NOT NULL
+  AND e.key = ran.key
   AND e.token = ran.token
 RETURNING ran.key, ran.token`
 
@@ -138,7 +141,8 @@ RETURNING ran.key, ran.token`
 // at somebody else's row.
 const recordSQL = `
 INSERT INTO {table} AS e (key, completed_at, status)
-VALUES ($1, now(), $2)
+SELECT $1::text, now(), $2::int
+WHERE (SELECT set_config('lock_timeout', $3::text, true)) IS NOT NULL
 ON CONFLICT (key) DO UPDATE
 SET lease_until = NULL,
   token = NULL,
@@ -153,7 +157,7 @@ func (s *Store) completeAll(ctx context.Context, conn *pgxpool.Conn, items []*it
 	for i, it := range items {
 		statuses[i] = it.Op.status
 	}
-	mine, err := names(conn.Query(ctx, s.sql(completeSQL), keys, tokens, statuses))
+	mine, err := names(conn.Query(ctx, s.sql(completeSQL), keys, tokens, s.patience, statuses))
 	if err != nil {
 		return items, err
 	}
@@ -174,7 +178,7 @@ func (s *Store) completeAll(ctx context.Context, conn *pgxpool.Conn, items []*it
 	for i, it := range late {
 		// Done already where a batch was committed whose answer got lost.
 		if row, there := rows[it.Op.key]; !there || !row.done {
-			if _, err := conn.Exec(ctx, s.sql(recordSQL), it.Op.key, it.Op.status); err != nil {
+			if _, err := conn.Exec(ctx, s.sql(recordSQL), it.Op.key, it.Op.status, s.patience); err != nil {
 				return late[i:], fmt.Errorf("recording a late completion: %w", err)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -28,6 +29,7 @@ type Store struct {
 	table string // quoted
 	pool  *pgxpool.Pool
 
+	patience   string      // how long a statement waits for a row that somebody else is at: then the others of its batch go without it
 	errTimeout error       // of an operation whose time is up
 	storm      atomic.Bool // most claims are duplicates at present
 
@@ -72,6 +74,7 @@ func Open(rawURL string, o store.Options) (*Store, error) {
 		return nil, fmt.Errorf("the database's pool: %w", err)
 	}
 	s := &Store{o: o, table: table, pool: pool,
+		patience:   strconv.FormatInt(max(1, o.Timeout.Milliseconds()/4), 10) + "ms",
 		errTimeout: fmt.Errorf("the database did not answer within %v: %w", o.Timeout, context.DeadlineExceeded)}
 	s.claims = s.newLane(s.claimAll)
 	s.renewals = s.newLane(s.renewAll)
