@@ -70,7 +70,6 @@ const (
 type rig struct {
 	contenders []contender
 	database   string
-	commits    []time.Duration // medians of single-row commits, one a cell
 	cells      []*cell
 }
 
@@ -320,7 +319,7 @@ const roleVariable = "HOOKONCE_BENCH_ROLE"
 // role starts the process and returns its URL.
 func role(b *testing.B, name string, environ ...string) string {
 	c := exec.Command(os.Args[0])
-	c.Env, c.Stderr = append(environ, roleVariable+"="+name), os.Stderr
+	c.Env, c.Stderr = slices.Concat(environ, []string{roleVariable + "=" + name}), os.Stderr
 	stdin, err := c.StdinPipe() // it ends when this process does
 	if err != nil {
 		b.Fatal(err)

@@ -62,7 +62,7 @@ func (g *gatherer) write() {
 	for len(g.waiting) > 0 {
 		lines, g.waiting = g.waiting, lines[:0]
 		g.mu.Unlock()
-		g.w.Write(lines) //nolint:errcheck // there is nowhere to say that the log cannot be written
+		g.w.Write(lines) // there is nowhere to say that the log cannot be written
 		g.mu.Lock()
 		g.changed.Broadcast()
 	}

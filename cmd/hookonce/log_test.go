@@ -91,7 +91,7 @@ func TestLogThatNobodyReadsIsBounded(t *testing.T) {
 }
 
 func TestLogThatNobodyReadsDoesNotKeepTheProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	synctest.Test(t, func(*testing.T) {
 		w := make(gatedWriter)
 		g := newGatherer(w)
 		fmt.Fprintln(g, "line")
