@@ -332,6 +332,9 @@ func TestSettlementWaitsForTheRenewalUnderWay(t *testing.T) {
 	for h.metric("hookonce_upstream_request_duration_seconds", "code", "2xx") == 0 {
 		runtime.Gosched()
 	}
+	for range 10_000 { // time enough for a settlement that does not wait
+		runtime.Gosched()
+	}
 	renews.open()
 	await(t, a, "the answer").want(t, http.StatusOK, proxy.Forwarded)
 }

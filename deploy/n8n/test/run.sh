@@ -30,6 +30,7 @@ if [ ! -d "$test_dir/playwright/node_modules/playwright-core" ]; then
 fi
 
 state=$(mktemp -d "${TMPDIR:-/tmp}/hookonce-n8n-check.XXXXXX")
+trap 'rm -rf "$state"' EXIT # until there is something in it to look at
 chmod 755 "$state" # Postgres runs as another user where this is root
 bin=${HOOKONCE_BIN:-$state/hookonce}
 [ -n "${HOOKONCE_BIN:-}" ] || (cd "$here/../../.." && go build -o "$bin" ./cmd/hookonce)
@@ -48,7 +49,7 @@ as_postgres "$pg_bin/pg_ctl" -D "$state/pg/data" -w -l "$state/pg/log" \
   -o "-p $port -k $state/pg -c listen_addresses=127.0.0.1 -c max_connections=200" start >/dev/null
 stop() {
   as_postgres "$pg_bin/pg_ctl" -D "$state/pg/data" -m fast -w stop >/dev/null
-  rm -rf "$state/pg/data"
+  rm -rf "$state/pg/data" "$state/hookonce" # logs and screenshots stay
 }
 trap stop EXIT
 
